@@ -30,29 +30,23 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> EstimateDetails:
     return estimate_details(task, task.run())
 
 
-def test_flop_and_bytes_are_those_of_the_shapes(odd):
+def test_kernels_and_roofs_are_those_of_shapes_and_clock(odd):
     product, never, stream = odd.kernels
     assert product["flop"] == pytest.approx(2 * 4096**3, rel=1e-3)
     assert never["flop"] is never["dram_bytes"] is None
     assert stream["flop"] == 0.0
     assert stream["dram_bytes"] == pytest.approx(2 * 2 * 1e8, rel=0.05)
     assert kernel_class("gemm") == "matrix products" == product["class"]
-
-
-def test_roofs_are_those_of_the_clock(odd):
     # K40c: 15 SMs, 192 lanes of 2 FLOP, 745 MHz, no tensor cores
-    assert [roof.name for roof in odd.roofs] == ["CUDA cores"]
-    assert odd.roofs[0].flop_per_s == pytest.approx(15 * 384 * 745e6, rel=1e-3)
+    (roof,) = odd.roofs
+    assert roof.name == "CUDA cores"
+    assert roof.flop_per_s == pytest.approx(15 * 384 * 745e6, rel=1e-3)
     assert odd.dram_bandwidth == pytest.approx(288e9, rel=0.01)
-
-
-def test_classes_and_waiting_are_the_whole(odd):
-    summary = odd.result.summary
-    parts = totals_by_class(odd.kernels, summary)
-    time = sum(part[0] for part in parts.values())
-    energy = sum(part[1] for part in parts.values())
-    assert time == pytest.approx(summary["time_s"], rel=1e-6)
-    assert energy == pytest.approx(summary["energy_j"], rel=1e-6)
+    summary = odd.result.summary  # classes and waiting are the whole
+    parts = totals_by_class(odd.kernels, summary).values()
+    for place, name in enumerate(("time_s", "energy_j")):
+        total = sum(part[place] for part in parts)
+        assert total == pytest.approx(summary[name], rel=1e-6)
 
 
 def test_curves_pass_the_estimate_and_keep_their_limits(odd):
@@ -61,10 +55,9 @@ def test_curves_pass_the_estimate_and_keep_their_limits(odd):
     limits = [point["power_limit_w"] for point in odd.limits]
     assert limits == sorted(limits)
     assert all(p["avg_power_w"] <= 1.01 * p["power_limit_w"] for p in odd.limits)
-    top = odd.clocks[-1]
     near = [p for p in odd.clocks if p["sm_clock_set_mhz"] >= 745.0]
     assert near and near[0]["time_s"] <= odd.result.summary["time_s"] * (1 + 1e-9)
-    assert top["time_s"] == min(point["time_s"] for point in odd.clocks)
+    assert odd.clocks[-1]["time_s"] == min(point["time_s"] for point in odd.clocks)
 
 
 @pytest.mark.parametrize(

@@ -79,13 +79,10 @@ def test_phases_count_by_their_energy():
     assert guessed["power"] == pytest.approx(1.645 * 0.3 * 0.25 * CORE)
     idle = guessed_widths(card(idle_constant="guess"), C, both, capped=False)
     assert idle["power"] == pytest.approx(1.645 * 0.3 * 0.1)
-
-
-def test_a_number_of_unknown_origin_is_a_guess():
-    read = read_gpu("a100-pcie-40gb")
-    bare = dataclasses.replace(read, provenance={})
-    every = guessed_widths(card(**dict.fromkeys(FIELDS, "guess")), C, RUN, False)
-    assert guessed_widths(bare, C, RUN, False) == every
+    bare = dataclasses.replace(read_gpu("a100-pcie-40gb"), provenance={})
+    every = card(**dict.fromkeys(FIELDS, "guess"))  # as of unknown origin
+    expected = guessed_widths(every, C, RUN, False)
+    assert guessed_widths(bare, C, RUN, False) == expected
 
 
 def test_a_law_of_the_core_bounds_the_voltage_from_below():

@@ -36,26 +36,21 @@ def compile_anew(number: float) -> None:
     jax.jit(lambda x: x * number)(jnp.ones(3)).block_until_ready()
 
 
-def test_what_is_compiled_later_is_kept(home: Path):
+def test_what_is_compiled_later_is_stored(home: Path):
+    """Until it is undone as the docstring says."""
     compile_anew(1.5)  # it may be switched on late
     assert de.enable_compilation_cache() == home
     assert list(home.iterdir()) == []
     compile_anew(2.5)
-    call_compiled = sorted(home.iterdir())
-    assert call_compiled
+    programs = sorted(home.iterdir())
+    assert programs
     assert de.enable_compilation_cache() == home  # again changes nothing
-    assert sorted(home.iterdir()) == call_compiled
-
-
-def test_it_is_undone_as_its_docstring_says(home: Path):
-    de.enable_compilation_cache()
-    compile_anew(3.5)
-    call_compiled = sorted(home.iterdir())
+    assert sorted(home.iterdir()) == programs
     lines = (de.enable_compilation_cache.__doc__ or "").split("old one:")[1]
     for line in lines.strip().splitlines()[:2]:
         exec(line.strip(), {"jax": jax})
     compile_anew(4.5)
-    assert sorted(home.iterdir()) == call_compiled
+    assert sorted(home.iterdir()) == programs
 
 
 def test_a_folder_of_the_callers_stays(home: Path, tmp_path: Path):
@@ -74,12 +69,12 @@ def test_without_a_folder_nothing_changes(home: Path, monkeypatch: pytest.Monkey
     assert jax.config.jax_compilation_cache_dir is None  # pyright: ignore
 
 
-def double(x: jax.Array) -> jax.Array:
-    return 2 * x
-
-
-def test_kept_programs_do_not_come_out_of_it(home: Path, monkeypatch):
+def test_our_programs_do_not_come_out_of_it(home: Path, monkeypatch):
     """What JAX has read from its cache cannot be written again."""
+
+    def double(x: jax.Array) -> jax.Array:
+        return 2 * x
+
     de.enable_compilation_cache()
     arguments = (jnp.arange(7.0),)
     for _ in range(2):  # the second time as after an update of the package

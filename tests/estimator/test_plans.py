@@ -84,8 +84,7 @@ def test_stages_add_sends_and_waiting_alone(alone: dict[str, Any]):
     sent = two["communication"]["pp"]["total_s"]
     assert two["time_s"] == pytest.approx(alone["time_s"] + sent, rel=1e-6)
     static = sum(alone["energy_j_by_unit"][x] for x in ("idle", "leakage"))
-    wanted = alone["energy_j"] + static
-    assert two["energy_j"] == pytest.approx(wanted, rel=0.01)
+    assert two["energy_j"] == pytest.approx(alone["energy_j"] + static, rel=0.01)
     assert [stage["layers"] for stage in two["stages"]] == [16, 16]
     assert two["memory"]["total"] == max(x["memory_bytes"] for x in two["stages"])
 
@@ -94,16 +93,10 @@ def test_stages_add_sends_and_waiting_alone(alone: dict[str, Any]):
 def test_links_of_a_topology_hold():
     """An H200 in a machine with faster links exchanges sooner."""
     usual, faster = (
-        de.estimate(
-            "llama-3.1-8b",
-            "h200-sxm",
-            tp=2,
-            topology=name,
-            phase="prefill",
-            input_len=2048,
-        )  # fmt: skip
+        de.estimate("llama-3.1-8b", "h200-sxm", tp=2, topology=name, phase="prefill",
+                    input_len=2048)
         for name in (None, "gb200-nvl72")
-    )
+    )  # fmt: skip
     exchange = [x.summary["communication"]["tp"]["total_s"] for x in (usual, faster)]
     assert exchange[1] < exchange[0]
     assert usual.summary["assumed"]["topology"] == "dgx-h100"
@@ -130,8 +123,8 @@ def test_a_network_is_slower_than_a_link():
     ],
 )
 def test_the_least_plan_that_fits(gpu: str, model: str, words: str):
-    (said,) = prepare(model, gpu).warnings
-    assert said.endswith(words)
-    if "fits with" in said:
+    (warning,) = prepare(model, gpu).warnings
+    assert warning.endswith(words)
+    if "fits with" in warning:
         plan = words.removeprefix("it fits with ").removesuffix(".")
         assert prepare(model, gpu, plan=plan, require_fit=True).memory["fits"]

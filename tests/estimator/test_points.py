@@ -102,10 +102,8 @@ def test_ctrl_c_keeps_what_is_answered():
     with pytest.raises(KeyboardInterrupt):  # who needs all of them has none
         stacked(result)
 
-
-def test_ctrl_c_before_any_answer_is_one():
     def stopped(*_: Any):
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt):  # before any answer
         at_points(questions(8, 3, (19,)), stopped)

@@ -16,6 +16,12 @@ from diffenergy.power_time import power_rows
 PLAN = {"phase": "train", "plan": "pp=2,dp=2", "global_batch": 8, "input_len": 256}
 
 
+COMMAND = (
+    "estimate gpt2 --gpu h100-sxm --phase train --plan pp=2,dp=2 --global-batch 8 "
+    "--input-len 256"
+)
+
+
 @pytest.fixture(scope="module")
 def result():
     return de.estimate("gpt2", "h100-sxm", **PLAN, power_step=1e-3, node="dgx-h100")  # pyright: ignore
@@ -36,26 +42,13 @@ def test_the_curve_has_the_joules_of_the_answer(result):
 def test_the_trace_counts_node_and_wall(tmp_path, result):
     """Their means over the step are those of the curves."""
     path = tmp_path / "trace.json"
-    words = (
-        "estimate gpt2 --gpu h100-sxm --phase train --plan pp=2,dp=2 --node dgx-h100"
-    )
-    assert main(f"{words} --global-batch 8 --input-len 256 --trace {path}".split()) == 0
+    assert main(f"{COMMAND} --node dgx-h100 --trace {path}".split()) == 0
     events = json.loads(path.read_text())["traceEvents"]
     for name in ("node", "wall"):
         own = [x for x in events if x["name"] == f"{name} (W)"]
         ends = np.append([x["ts"] for x in own], 1e6 * result.time)
         mean = np.diff(ends) @ [x["args"]["W"] for x in own] / ends[-1]
         assert mean == pytest.approx(result.curves[name].mean, rel=1e-4)
-
-
-def test_rows_add_up(result):
-    rows = power_rows(result.curves, 1e-3)
-    assert [*rows[0]] == ["t_s", "boards_w", "node_w", "wall_w", "site_w"]
-    end = len(rows) * 1e-3
-    joules = sum(x["boards_w"] for x in rows) * 1e-3
-    curve = result.curves["boards"]
-    assert joules == pytest.approx(float(curve.joules([end])[0]))
-    assert all(x["boards_w"] < x["node_w"] < x["wall_w"] for x in rows)
 
 
 def test_a_floor_burns_what_lies_below_it(result):
@@ -70,21 +63,25 @@ def test_a_floor_burns_what_lies_below_it(result):
     json_keys.check("estimate", json_text(smooth.summary))
 
 
-def test_the_command_writes_rows(tmp_path, capsys):
+def test_the_command_writes_rows(tmp_path, capsys, result):
     path = tmp_path / "power.csv"
-    words = "estimate gpt2 --gpu h100-sxm --phase train --plan pp=2,dp=2"
-    words += f" --global-batch 8 --input-len 256 --power-step 2ms --power-trace {path}"
+    words = f"{COMMAND} --power-step 2ms --power-trace {path}"
     assert main(words.split()) == 0
     assert "power over time (boards):" in capsys.readouterr().out
     rows = list(csv.DictReader(io.StringIO(path.read_text())))
     assert [*rows[0]] == ["t_s", "boards_w"] and float(rows[1]["t_s"]) == 0.002
+    rows = power_rows(result.curves, 1e-3)
+    assert [*rows[0]] == ["t_s", "boards_w", "node_w", "wall_w", "site_w"]
+    joules = sum(x["boards_w"] for x in rows) * 1e-3
+    expected = result.curves["boards"].joules([len(rows) * 1e-3])
+    assert joules == pytest.approx(float(expected[0]))
+    assert all(x["boards_w"] < x["node_w"] < x["wall_w"] for x in rows)
 
 
 @pytest.mark.parametrize(
     "request_",
     [
-        dict(batch=1, input_len=64, output_len=24),
-        dict(phase="prefill", batch=8, input_len=512, tp=2, node="dgx-h100"),
+        dict(batch=1, input_len=64, output_len=24, tp=2, node="dgx-h100"),
         dict(phase="train", batch=1, input_len=128, stack="eager"),
     ],
 )

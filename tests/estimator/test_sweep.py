@@ -1,6 +1,7 @@
 """Sweeps: every combination answers as it does alone, in the order given."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ GPUS, BATCHES, LENGTHS = ("a10", "l4"), (1, 8), (64, 96)
 def frame():
     """gpt2 on two GPUs, two batches and lengths, two clocks."""
     return de.sweep(
-        "gpt2", GPUS, batch=BATCHES, input_len=LENGTHS, output_len=4,
+        "gpt2", GPUS, batch=BATCHES, input_len=LENGTHS, output_len=128,
         sm_clock=(9e8, 1.2e9),
     )  # fmt: skip
 
@@ -26,7 +27,7 @@ def test_rows_are_the_product_in_the_order_of_the_axes(frame):
     names = ["gpu", "batch", "input_len", "sm_clock_set_mhz"]
     expected = itertools.product(GPUS, BATCHES, LENGTHS, (900.0, 1200.0))
     assert [tuple(row) for row in frame[names].to_numpy()] == [*expected]
-    assert (frame["output_len"] == 4).all() and "error" not in frame
+    assert (frame["output_len"] == 128).all() and "error" not in frame
 
 
 @pytest.mark.parametrize("row", [0, 7, 13])
@@ -34,7 +35,7 @@ def test_each_row_is_the_estimate_of_it_alone(frame, row: int):
     one = frame.iloc[row]
     alone = de.estimate(
         "gpt2", one.gpu, batch=int(one.batch), input_len=int(one.input_len),
-        output_len=4, sm_clock=1e6 * one.sm_clock_set_mhz,
+        output_len=128, sm_clock=1e6 * one.sm_clock_set_mhz,
     ).summary  # fmt: skip
     for key in ("time_s", "energy_j", "avg_power_w", "ttft_s", "energy_j_per_token"):
         assert one[key] == pytest.approx(alone[key], rel=1e-9), key
@@ -44,25 +45,25 @@ def test_each_row_is_the_estimate_of_it_alone(frame, row: int):
     assert one["time_s_p5_p95"] == pytest.approx(alone["time_s_p5_p95"], rel=1e-9)
 
 
+SIX: dict[str, Any] = dict(
+    dtype=["bf16", "fp32"], phase="prefill", input_len=64, sm_clock=[6e8, 9e8, 12e8]
+)
+"""Three clocks of two types."""
+
+
 @pytest.mark.slow
 def test_more_than_a_call_takes(monkeypatch):
-    """Three clocks of two types, four in a call: cut, and filled up."""
+    """Four in a call: cut, and filled up."""
     monkeypatch.setattr(_points, "_ROWS", 4)
-    printed: list[tuple[int, int]] = []
-    result = crossed(
-        "gpt2", ["l4"], dtype=["bf16", "fp32"], phase="prefill",
-        input_len=64, sm_clock=[6e8, 9e8, 12e8],
-        progress=lambda done, total: printed.append((done, total)),
-    )  # fmt: skip
+    progress: list[tuple[int, int]] = []
+    result = crossed("gpt2", ["l4"], **SIX, progress=lambda *x: progress.append(x))
     points = result.summary["points"]
     assert [point["dtype"] for point in points] == ["bf16"] * 3 + ["fp32"] * 3
     times = np.array([point["time_s"] for point in points])
     assert (np.diff(times[:3]) < 0).all() and (np.diff(times[3:]) < 0).all()
-    alone = de.estimate(
-        "gpt2", "l4", dtype="fp32", phase="prefill", input_len=64, sm_clock=9e8
-    )
+    alone = de.estimate("gpt2", "l4", **SIX | {"dtype": "fp32", "sm_clock": 9e8})
     assert times[4] == pytest.approx(alone.time, rel=1e-9)
-    assert printed == [(4, 6), (6, 6)]
+    assert progress == [(4, 6), (6, 6)]
     assert result.summary["axes"] == ["dtype", "sm_clock_set_mhz"]
     assert result.summary["best_time"] == int(times.argmin())
     assert not result.interrupted
@@ -75,10 +76,7 @@ def test_ctrl_c_keeps_the_points_so_far(monkeypatch):
     def stop(done: int, total: int):
         raise KeyboardInterrupt
 
-    result = crossed(
-        "gpt2", ["l4"], dtype=["bf16", "fp32"], phase="prefill", input_len=64,
-        sm_clock=[6e8, 9e8, 12e8], progress=stop,
-    )  # fmt: skip
+    result = crossed("gpt2", ["l4"], **SIX, progress=stop)
     points = result.summary["points"]
     assert result.interrupted and len(points) == 6
     assert [("error" in point) for point in points] == [False] * 4 + [True] * 2
@@ -93,12 +91,8 @@ def test_what_cannot_be_says_why_beside_what_can():
         "gpt2", GPUS, phase="prefill", input_len=64, sm_clock=[9e8, 18e8],
     ).summary  # fmt: skip
     check("estimate", json_text(result))
-    assert [("error" in point) for point in result["points"]] == [
-        False,
-        True,
-        False,
-        False,
-    ]
+    errors = ["error" in point for point in result["points"]]
+    assert errors == [False, True, False, False]
     failed = result["points"][1]
     assert failed["gpu"] == "a10" and failed["sm_clock_set_mhz"] == 1800
     assert "a10 allows 210 to 1695 MHz" in failed["error"]
@@ -109,15 +103,9 @@ def test_what_cannot_be_says_why_beside_what_can():
     assert [point["feasible"] for point in limits] == [True, False] * 2
     check_part("combination", limits[1])
     assert "cannot be kept" in limits[1]["error"] and limits[1]["energy_j"] is None
-
-
-@pytest.mark.slow
-def test_nothing_that_can_be_is_an_error():
+    low: dict[str, Any] = dict(phase="prefill", changes={"power_limit_min": 10.0})
     with pytest.raises(de.Infeasible, match="cannot be kept"):
-        low = {"power_limit_min": 10.0}
-        de.sweep(
-            "gpt2", "l4", batch=[1, 2], phase="prefill", power_limit=12.0, changes=low
-        )
+        de.sweep("gpt2", "l4", batch=[1, 2], power_limit=12.0, **low)
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """A whole training run: one step, as often as its tokens need."""
 
-import dataclasses
 import json
 from typing import Any
 
@@ -8,38 +7,13 @@ import pytest
 
 import diffenergy as de
 from diffenergy.estimator import prepare
-from diffenergy.estimator._answer.whole_run import whole_run
 from diffenergy.hardware import default_point, idle_power, read_gpu
 from diffenergy.nodes import load_node
 from diffenergy.physics import waiting_power
 from diffenergy.power_time import goodput_of
+from diffenergy.workload import listing_lines, load_model
 
-STEP = {
-    "time_s": 2.0, "energy_j": 9e3, "tokens_per_s": 50_000.0,
-    "time_s_p5_p95": [1.5, 3.0], "energy_j_p5_p95": [7e3, 12e3],
-}  # fmt: skip
 GPT2: dict[str, Any] = dict(phase="train", batch=2, input_len=64, accumulation=3)
-
-
-def test_by_hand():
-    """1e9 tokens in steps of 1e5: 1e4 steps of 2 s and 9 kJ on eight GPUs."""
-    result = whole_run(STEP | {"num_gpus": 8}, 1e9)
-    assert result == {
-        "tokens": 1e9,
-        "steps": 1e4,
-        "time_s": 2e4,
-        "energy_j": 9e7,
-        "gpu_hours": pytest.approx(8 * 2e4 / 3600),
-        "energy_kwh": pytest.approx(25.0),
-        "goodput": 1.0,
-        "useful_s": 2e4,
-        "lost_s": 0.0,
-        "waiting_s": 0.0,
-        "time_s_p5_p95": [1.5e4, 3e4],
-        "energy_j_p5_p95": [7e7, 1.2e8],
-    }
-    assert whole_run(STEP, 1e9)["gpu_hours"] == pytest.approx(2e4 / 3600)
-    assert whole_run(STEP, 1e5)["steps"] == 1.0
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +28,8 @@ def test_an_answer_has_its_step_as_often(answer):
         assert run[name] == pytest.approx(run["steps"] * answer[name])
         ends = [run["steps"] * x for x in answer[f"{name}_p5_p95"]]
         assert run[f"{name}_p5_p95"] == pytest.approx(ends)
+    assert (run["tokens"], run["goodput"], run["useful_s"]) == (3e11, 1, run["time_s"])
+    assert run["lost_s"] == run["waiting_s"] == 0
     assert run["gpu_hours"] == pytest.approx(run["time_s"] / 3600)
     assert run["energy_kwh"] == pytest.approx(run["energy_j"] / 3.6e6)
     same = de.estimate("gpt2", "a100-sxm-80gb", **GPT2).summary
@@ -78,11 +54,8 @@ def test_goodput_by_hand(gpus, mtbf, every, share, tau):
     checkpoints as fit, as many failures as their time has, half an interval lost at
     each."""
     result = goodput_of(gpus, None, mtbf, 600.0, 10.0, every)
-    assert (
-        result
-        and result.every
-        and result.share == pytest.approx(share, abs=5e-3 if gpus > 2e4 else 6e-4)
-    )
+    assert result and result.every
+    assert result.share == pytest.approx(share, abs=5e-3 if gpus > 2e4 else 6e-4)
     assert tau is None or result.every == pytest.approx(tau, abs=0.5)
     between, steps = mtbf * 3600 / gpus, 1e6
     written = steps * (1 + 10 / result.every)
@@ -92,8 +65,9 @@ def test_goodput_by_hand(gpus, mtbf, every, share, tau):
     assert result.restarts and result.restarts * steps == pytest.approx(failures)
 
 
-@pytest.mark.parametrize("node", [None, "dgx-a100"])
-@pytest.mark.parametrize("stated", ["mtbf", "goodput"])
+@pytest.mark.parametrize(
+    ("stated", "node"), [("mtbf", "dgx-a100"), ("mtbf", None), ("goodput", None)]
+)
 def test_a_run_counts_what_failures_cost(stated: str, node: str | None):
     """Its seconds add up; energy is that of the steps and of work done again, and that
     of boards which wait (at the wall of their node, which stays on)."""
@@ -107,9 +81,8 @@ def test_a_run_counts_what_failures_cost(stated: str, node: str | None):
     assert run["goodput"] == pytest.approx(parts[0] / run["time_s"])
     if stated == "mtbf":  # M 3,600 s, tau sqrt(2 x 20 x 3,600) s
         tau = 144_000**0.5
-        assert run["goodput"] == pytest.approx(
-            tau / (tau + 20) * 3600 / (3600 + 300 + tau / 2)
-        )
+        share = tau / (tau + 20) * 3600 / (3600 + 300 + tau / 2)
+        assert run["goodput"] == pytest.approx(share)
         assert run["lost_s"] == pytest.approx(parts[0] * tau / 7200)
         waits = run["checkpoints"] * 20 + run["restarts"] * 300
         assert run["waiting_s"] == pytest.approx(waits)
@@ -130,8 +103,7 @@ def test_a_run_counts_what_failures_cost(stated: str, node: str | None):
     assert run[f"{key}_p5_p95"] == pytest.approx(ends)
 
 
-@pytest.mark.slow
-def test_of_several_settings_each_has_its_own(answer):
+def test_settings_and_listings_have_runs(tmp_path, answer):
     clocks = (900e6, 1410e6)
     task = prepare("gpt2", "a100-sxm-80gb", tokens=3e11, sm_clock=clocks, **GPT2)
     points = task.run().summary["points"]
@@ -140,6 +112,10 @@ def test_of_several_settings_each_has_its_own(answer):
         steps = point["run"]["steps"]
         assert steps == pytest.approx(answer["run"]["steps"])
         assert point["run"]["energy_j"] == pytest.approx(steps * point["energy_j"])
+    path = tmp_path / "step.jsonl"  # a listing knows its tokens
+    path.write_text(listing_lines(load_model("gpt2").listings(**GPT2)))
+    result = de.estimate(str(path), "a100-sxm-80gb", tokens=3e11).summary
+    assert result["run"]["steps"] == pytest.approx(answer["run"]["steps"])
 
 
 def test_a_setting_out_of_reach_has_no_run():
@@ -164,22 +140,11 @@ def test_a_plan_counts_the_tokens_and_hours_of_all_gpus():
     assert run["gpu_hours"] == pytest.approx(2 * run["time_s"] / 3600)
 
 
-def test_a_listing_of_a_step_knows_its_tokens(tmp_path, answer):
-    from diffenergy.workload import listing_lines, load_model
-
-    path = tmp_path / "step.jsonl"
-    path.write_text(listing_lines(load_model("gpt2").listings(**GPT2)))
-    result = de.estimate(str(path), "a100-sxm-80gb", tokens=3e11).summary
-    assert result["run"]["steps"] == pytest.approx(answer["run"]["steps"])
-
-
 def test_parts_of_a_model_stand_in_the_answer():
-    task = prepare("gpt2", "a100-sxm-80gb", lora=8, **GPT2)
-    assert task.about["lora"] == 8 and "frozen_layers" not in task.about
-    task = prepare("gpt2", "a100-sxm-80gb", frozen_layers=3, **GPT2)
-    assert task.about["frozen_layers"] == 3 and "lora" not in task.about
     plain = prepare("gpt2", "a100-sxm-80gb", **GPT2)
     assert not {"lora", "frozen_layers"} & set(plain.about)
-    assert task.memory["gradients"] < plain.memory["gradients"]
-    assert dataclasses.replace(task, tokens=1.0).tokens == 1.0
-    json.dumps(task.about)
+    for part, other in (("lora", "frozen_layers"), ("frozen_layers", "lora")):
+        task = prepare("gpt2", "a100-sxm-80gb", **{part: 8}, **GPT2)
+        assert task.about[part] == 8 and other not in task.about
+        assert task.memory["gradients"] < plain.memory["gradients"]
+        json.dumps(task.about)

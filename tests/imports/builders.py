@@ -77,6 +77,17 @@ def kernel(
     }  # fmt: skip
 
 
+def launched(*calls: tuple[Any, ...]) -> list[dict[str, Any]]:
+    """Launches and their kernels: (when, name, duration, blocks [1]) of each."""
+    events = []
+    for i, (when, name, duration, *grid) in enumerate(calls):
+        start = 1000.0 + 200 * i
+        events += [
+            launch(i, when), kernel(name, i, start, duration, (*grid, 1, 1, 1)[:3])
+        ]  # fmt: skip
+    return events
+
+
 EVENTS = [
     operator("aten::linear", 0, 40, [[4, 32, 64], [128, 64], [128]]),
     operator("aten::addmm", 5, 30, [[128], [128, 64], [64, 128], [], []]),
@@ -203,9 +214,8 @@ def _flop(k: Mapping[str, Any]) -> float:
         case "gemm":
             return 2 * k["batch"] * k["m"] * k["n"] * k["k"]
         case "conv2d":
-            out = (k["input_hw"] + 2 * k["padding"] - k["kernel_size"]) // k[
-                "stride"
-            ] + 1
+            span = k["input_hw"] + 2 * k["padding"] - k["kernel_size"]
+            out = span // k["stride"] + 1
             taps = k["in_channels"] // k["groups"] * k["kernel_size"] ** 2
             return 2 * k["images"] * out**2 * k["out_channels"] * taps
         case "context_attention" | "generation_attention":

@@ -6,38 +6,29 @@ from pathlib import Path
 import pytest
 from json_keys import check
 
-from diffenergy import imports
+from diffenergy import imports, measurements
 from tests.imports import builders
 
 
-def test_an_export_of_nsys(tmp_path):
+def test_reports_of_nsys(tmp_path):
+    """An export, and a summary."""
     result = imports.read(builders.nsys(tmp_path))
     summary = result.summary
-    assert (summary["kind"], summary["gpu"], summary["kernels"]) == (
-        "nsys",
-        "h100-sxm",
-        2,
-    )
-    assert (summary["sum_us"], summary["busy_us"]) == (12.0, 12.0)
+    assert (summary["kind"], summary["gpu"]) == ("nsys", "h100-sxm")
+    assert [summary[x] for x in ("kernels", "sum_us", "busy_us")] == [2, 12.0, 12.0]
     gemm, add = result.listings[0].kernels
     assert (gemm["op"], gemm["class"], gemm["traced_us"]) == ("traced", "gemm", 10.0)
     assert (add["elements"], add["how"]) == (32 * 512, "launch")
-
-
-def test_a_summary_of_nsys(tmp_path):
     path = tmp_path / "sum.csv"
     path.write_text(builders.SUMS)
     summary = imports.read(str(path)).summary
-    assert (summary["kernels"], summary["sum_us"], summary["busy_us"]) == (
-        4,
-        24.0,
-        None,
-    )
+    assert [summary[x] for x in ("kernels", "sum_us", "busy_us")] == [4, 24.0, None]
     assert summary["classes"] == {"gemm": 20.0, "elementwise": 4.0}
 
 
 def test_counters_of_ncu_are_activities(tmp_path):
-    path = tmp_path / "ncu.csv"
+    """They are measurements."""
+    path, out = tmp_path / "ncu.csv", tmp_path / "rows.csv"
     path.write_text(builders.COUNTERS)
     result = imports.read(str(path), gpu="h100-sxm")
     assert result.summary["sum_us"] == 1015.5
@@ -47,15 +38,7 @@ def test_counters_of_ncu_are_activities(tmp_path):
         "op": "activity", "gpu": "h100-sxm", "time_us": 1010.5, "time_ref_us": 1010.5,
         "sm_clock_ref_mhz": 1500.0, "dram_active": 0.4, "kernel": builders.GEMM,
     }  # fmt: skip
-    assert "secret-host" not in result.activity_csv()
-
-
-def test_activities_are_measurements(tmp_path):
-    from diffenergy import measurements
-
-    counters, out = tmp_path / "ncu.csv", tmp_path / "rows.csv"
-    counters.write_text(builders.COUNTERS)
-    out.write_text(imports.read(str(counters), gpu="h100-sxm").activity_csv())
+    out.write_text(result.activity_csv())
     table = measurements.read(str(out))
     assert table.num_rows == 1 and table.time_s[0] == pytest.approx(1010.5e-6)
 
@@ -76,29 +59,25 @@ def test_a_chakra_trace(tmp_path, packed):
     assert "4 of the 5 GPU nodes are kernels; the other 1 " in result.notes[0]
 
 
-def graph(folder: Path, *, stale: bool = False) -> str:
-    """Conv, BatchNormalization, Relu, then a product over a symbolic batch."""
+def graph(folder: Path) -> str:
+    """Conv, ReLU and what a classifier needs, over a symbolic batch."""
     onnx = pytest.importorskip("onnx")
     h, t = onnx.helper, onnx.TensorProto
     tensor = h.make_tensor_value_info
     nodes = [
         h.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1], strides=[2, 2]),
-        h.make_node("Relu", ["a"], ["b"]),
+        h.make_node("Relu", ["a"], ["b"]), h.make_node("Flatten", ["c"], ["d"]),
         h.make_node("GlobalAveragePool", ["b"], ["c"]),
-        h.make_node("Flatten", ["c"], ["d"]),
         h.make_node("Gemm", ["d", "v"], ["y"], transB=1),
-    ]
+    ]  # fmt: skip
     inputs = [
         tensor("x", t.FLOAT16, ["batch", 64, 56, 56]),
-        tensor("w", t.FLOAT16, [128, 64, 3, 3]),
-        tensor("v", t.FLOAT16, [1000, 128]),
-    ]
-    made_graph = h.make_graph(nodes, "g", inputs, [tensor("y", t.FLOAT16, None)])
-    opset = h.make_opsetid("", 20)
+        tensor("w", t.FLOAT16, [128, 64, 3, 3]), tensor("v", t.FLOAT16, [1000, 128]),
+    ]  # fmt: skip
+    network = h.make_graph(nodes, "g", inputs, [tensor("y", t.FLOAT16, None)])
+    model = h.make_model(network, opset_imports=[h.make_opsetid("", 20)])
     path = folder / "net.onnx"
-    path.write_bytes(
-        h.make_model(made_graph, opset_imports=[opset]).SerializeToString()
-    )
+    path.write_bytes(model.SerializeToString())
     return str(path)
 
 
@@ -114,9 +93,6 @@ def test_an_onnx_graph(tmp_path):
     assert [x["op"] for x in eager.listings[0].kernels] == [
         "conv2d", "elementwise", "elementwise", "gemm",
     ]  # fmt: skip
-
-
-def test_unnamed_dimensions_are_noted(tmp_path):
     [note] = imports.read(graph(tmp_path)).notes
     assert note == "symbolic dimensions taken as 1: batch"
     with pytest.raises(ValueError, match="`dim` names 'bathc'.*batch"):
@@ -149,12 +125,11 @@ def test_a_published_chakra_trace():
     result = imports.read(builders.shared("chakra/chakra.0.et.gz"))
     summary = result.summary
     assert "896 of the 1,216 GPU nodes are kernels" in summary["notes"][0]
-    images = 32
     convolutions = [
         dict(x, op="conv2d")
         for x in result.listings[0].kernels
         if x["op"].startswith("conv2d")
     ]
-    assert builders.gflop(convolutions) / images == pytest.approx(24.29, abs=0.01)
+    assert builders.gflop(convolutions) / 32 == pytest.approx(24.29, abs=0.01)
     assert summary["sum_us"] + summary["classes"]["copy"] == pytest.approx(329_543)
     assert summary["class_share"] > 0.99

@@ -1,5 +1,6 @@
 """Nothing but kernels, operators, shapes, types, times, streams and GPUs leaves."""
 
+import contextlib
 import json
 import sqlite3
 from pathlib import Path
@@ -66,13 +67,12 @@ def test_no_output_tells_what_was_planted(tmp_path, capsys, words):
 
 def test_no_table_of_a_report_but_those_of_kernels(tmp_path, capsys):
     path = builders.nsys(tmp_path)
-    base = sqlite3.connect(path)
-    base.execute("create table TARGET_INFO_SYSTEM_ENV(name text, value text)")
-    base.execute("insert into TARGET_INFO_SYSTEM_ENV values ('Hostname', ?)",
-                 (SECRETS[1],))  # fmt: skip
-    base.execute("insert into StringIds values (900, ?)", (SECRETS[2],))
-    base.commit()
-    base.close()
+    with contextlib.closing(sqlite3.connect(path)) as base:
+        base.execute("create table TARGET_INFO_SYSTEM_ENV(name text, value text)")
+        for row in (f"TARGET_INFO_SYSTEM_ENV values ('Hostname', '{SECRETS[1]}')",
+                    f"StringIds values (900, '{SECRETS[2]}')"):  # fmt: skip
+            base.execute(f"insert into {row}")
+        base.commit()
     assert main(["import", path, "--json"]) == 0
     text = capsys.readouterr().out
     assert json.loads(text)["kernels"] == 2

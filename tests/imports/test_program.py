@@ -32,6 +32,9 @@ def array(*shape: int, dtype=jnp.bfloat16) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, dtype)
 
 
+SQUARE = array(64, 64)
+
+
 def of(kernels, op: str) -> list:
     return [x for x in kernels if x["op"] == op]
 
@@ -83,6 +86,7 @@ def by_hand() -> float:
 
 
 def test_flop_of_a_transformer():
+    """A gradient is three times as many."""
     kernels = de.trace_listing(forward, *transformer(), fuse="attention").kernels
     assert gflop(kernels) == pytest.approx(by_hand(), rel=1e-4)
     assert by_hand() == pytest.approx(213.138, abs=1e-3)
@@ -92,9 +96,6 @@ def test_flop_of_a_transformer():
     assert (attention["num_heads"], attention["head_dim"]) == (HEADS, 64)
     [words] = of(kernels, "gather")
     assert (words["rows"], words["cols"]) == (BATCH * LENGTH, HIDDEN)
-
-
-def test_a_gradient_is_three_times_the_flop():
     kernels = de.trace_listing(jax.grad(loss), *transformer()).kernels
     assert gflop(kernels) == pytest.approx(3 * by_hand(), rel=1e-4)
 
@@ -113,39 +114,39 @@ def test_convolutions():
     assert gflop(rows) == pytest.approx(2 * 0.924844, rel=0.1)  # edges of the padding
 
 
-def loop(x, w):
-    step = lambda state: (state[0] + 1, state[1] @ w)  # noqa: E731
-    return jax.lax.while_loop(lambda state: state[0] < 9, step, (0, x))[1]
-
-
 @pytest.mark.parametrize("trips, count", [(None, 1), (9, 9), ([7], 7)])
 def test_loops_run_as_often_as_one_says(trips, count):
-    square = array(64, 64)
-    listing = de.trace_listing(loop, square, square, trips=trips)
+    def loop(x, w):
+        step = lambda state: (state[0] + 1, state[1] @ w)  # noqa: E731
+        return jax.lax.while_loop(lambda state: state[0] < 9, step, (0, x))[1]
+
+    listing = de.trace_listing(loop, SQUARE, SQUARE, trips=trips)
     assert listing.kernels[0]["count"] == count
     assert any("trips" in note for note in listing.notes) == (trips is None)
+
+
+def products(fun):
+    """Number of products of a function of two squares."""
+    kernels = de.trace_listing(fun, SQUARE, SQUARE).kernels
+    return sum(x["count"] for x in of(kernels, "gemm"))
 
 
 def test_branches_are_those_with_most_work():
     def either(x, w):
         return jax.lax.cond(x[0, 0] > 0, lambda: x @ w @ w, lambda: x + w)
 
-    kernels = de.trace_listing(either, array(64, 64), array(64, 64)).kernels
-    assert sum(x["count"] for x in of(kernels, "gemm")) == 2
+    assert products(either) == 2
 
 
 def test_recomputation_counts():
     def twice(w, x):
         return jax.checkpoint(lambda x: jnp.sin(jnp.sin(x @ w) @ w))(x).sum()
 
-    def products(fun):
-        kernels = de.trace_listing(
-            jax.grad(fun, 1), array(64, 64), array(64, 64)
-        ).kernels
-        return sum(x["count"] for x in of(kernels, "gemm"))
+    def once(w, x):
+        return jnp.sin(jnp.sin(x @ w) @ w).sum()
 
-    plain = products(lambda w, x: jnp.sin(jnp.sin(x @ w) @ w).sum())
-    assert (plain, products(twice)) == (4, 4)  # the last product is not needed again
+    # the last product is not needed again
+    assert [products(jax.grad(fun, 1)) for fun in (once, twice)] == [4, 4]
 
 
 @pytest.mark.parametrize(
@@ -187,27 +188,21 @@ def test_attention_writes_its_scores_as_xla_does():
 
 
 def test_maps_fuse_and_reductions_end_a_kernel():
+    """The sum of a skip connection is no part of the kernel before the product."""
     x = array(1000, 1000, dtype=jnp.float32)
-    fused = de.trace_listing(lambda x: jnp.tanh(x * 2 + 1).sum(-1), x).kernels
-    [row] = fused
+    total = lambda x: jnp.tanh(x * 2 + 1).sum(-1)  # noqa: E731
+    [row] = de.trace_listing(total, x).kernels
     assert (row["elements"], row["reads"], row["writes"]) == (10**6, 1, 1e-3)
-    apart = de.trace_listing(
-        lambda x: jnp.tanh(x * 2 + 1).sum(-1), x, fuse=False
-    ).kernels
+    apart = de.trace_listing(total, x, fuse=False).kernels
     assert sum(x["count"] for x in apart) == 4
     diamond = de.trace_listing(lambda x, y: (x + y) * (x - y), x, x).kernels
     assert [(x["reads"], x["writes"]) for x in diamond] == [(2, 1)]
-
-
-def test_a_residual_does_not_wait_for_itself():
-    """x + f(x @ w): the sum of a skip connection is no part of the kernel before the
-    product."""
 
     def block(x, w):
         x = jnp.tanh(x)
         return x + jnp.tanh(x @ w)
 
-    kernels = de.trace_listing(block, array(512, 512), array(512, 512)).kernels
+    kernels = de.trace_listing(block, SQUARE, SQUARE).kernels
     assert [x["op"] for x in kernels] == ["elementwise", "gemm", "elementwise"]
     assert [x["reads"] for x in of(kernels, "elementwise")] == [1, 2]
 
@@ -257,22 +252,6 @@ def test_a_training_step_of_equinox_goes_in_unchanged():
     once = 2 * 512 * (64 * 256 + 256 * 256 + 256 * 10)
     last = 2 * 512 * 64 * 256  # nobody needs the gradient of the input
     assert gflop(listing.kernels) == pytest.approx((3 * once - last) / 1e9)
-
-
-def test_a_training_step_of_flax_goes_in_unchanged():
-    linen = pytest.importorskip("flax.linen")
-    model = linen.Dense(16)
-    x = array(8, 32, dtype=jnp.float32)
-    weights = jax.eval_shape(model.init, jax.random.key(0), x)
-
-    @jax.jit
-    def step(weights, x):
-        cost = lambda w: jnp.square(model.apply(w, x)).mean()  # noqa: E731
-        slopes = jax.grad(cost)(weights)
-        return jax.tree.map(lambda w, g: w - 0.1 * g, weights, slopes)
-
-    kernels = de.trace_listing(step, weights, x).kernels
-    assert gflop(kernels) == pytest.approx(2 * 2 * 8 * 32 * 16 / 1e9)
 
 
 @pytest.mark.slow
@@ -342,26 +321,22 @@ def test_a_gradient_is_summed_over_the_gpus_that_share_a_weight():
 def test_a_scan_by_doubling():
     """Of n = 1024: n - 1 sums of pairs, n - 1 less one a level of those and what stands
     between, and 2 (n - 1) to interleave both; a pair is two reads."""
-    kernels = de.trace_listing(
-        lambda x: jax.lax.associative_scan(jnp.add, x), array(1024)
-    ).kernels
-    sums = of(kernels, "elementwise")
+    scan = functools.partial(jax.lax.associative_scan, jnp.add)
+    sums = of(de.trace_listing(scan, array(1024)).kernels, "elementwise")
     assert (sums[0]["elements"], sums[0]["reads"]) == (512, 2)
     built = sum(x["elements"] * x["count"] for x in sums)
     assert built == pytest.approx(1023 + 1013 + 2046, abs=4)  # single numbers are free
 
 
-@pytest.mark.parametrize("rows", [1024, 1001])
-def test_products_of_groups_of_rows(rows):
+def test_products_of_groups_of_rows():
     """Every row meets the weights of one group, whatever the groups' sizes; both
     gradients have as many FLOP."""
-    operands = array(rows, 64), array(8, 64, 128), array(8, dtype=jnp.int32)
-    once = 2 * rows * 64 * 128 / 1e9
+    operands = array(1001, 64), array(8, 64, 128), array(8, dtype=jnp.int32)
+    once = 2 * 1001 * 64 * 128 / 1e9
     assert gflop(de.trace_listing(jax.lax.ragged_dot, *operands).kernels) == once
-    slopes = jax.grad(
-        lambda *x: jax.lax.ragged_dot(*x).astype(jnp.float32).sum(), (0, 1)
-    )
-    assert gflop(de.trace_listing(slopes, *operands).kernels) == pytest.approx(2 * once)
+    total = lambda *x: jax.lax.ragged_dot(*x).astype(jnp.float32).sum()  # noqa: E731
+    kernels = de.trace_listing(jax.grad(total, (0, 1)), *operands).kernels
+    assert gflop(kernels) == pytest.approx(2 * once)
 
 
 def test_kernels_of_pallas_are_their_body_times_their_grid():
@@ -371,18 +346,15 @@ def test_kernels_of_pallas_are_their_body_times_their_grid():
     def kernel(x, w, out):
         out[...] = jnp.tanh(x[...] @ w[...])
 
-    def product(x, w):
-        return pallas.pallas_call(
-            kernel,
-            out_shape=jax.ShapeDtypeStruct((512, 256), jnp.bfloat16),
-            grid=(4, 2),
-            in_specs=[
-                pallas.BlockSpec((128, 1024), lambda i, j: (i, 0)),
-                pallas.BlockSpec((1024, 128), lambda i, j: (0, j)),
-            ],
-            out_specs=pallas.BlockSpec((128, 128), lambda i, j: (i, j)),
-        )(x, w)
-
+    product = pallas.pallas_call(
+        kernel,
+        out_shape=array(512, 256), grid=(4, 2),
+        in_specs=[
+            pallas.BlockSpec((128, 1024), lambda i, j: (i, 0)),
+            pallas.BlockSpec((1024, 128), lambda i, j: (0, j)),
+        ],
+        out_specs=pallas.BlockSpec((128, 128), lambda i, j: (i, j)),
+    )  # fmt: skip
     listing = de.trace_listing(product, array(512, 1024), array(1024, 256))
     [row] = listing.kernels
     assert row["flop"] == 2 * 512 * 1024 * 256 + 512 * 256
@@ -396,12 +368,9 @@ def test_attention_of_cudnn_needs_no_cudnn():
         jax.nn.dot_product_attention, implementation="cudnn", is_causal=True
     )
     [row] = de.trace_listing(attend, q, k, k).kernels
-    assert (row["op"], row["causal"], row["head_dim"]) == (
-        "context_attention",
-        True,
-        128,
-    )
-    assert (row["num_heads"], row["num_kv_heads"], row["kv_len"]) == (8, 2, 1024)
+    assert (row["op"], row["causal"]) == ("context_attention", True)
+    sizes = [row[x] for x in ("head_dim", "num_heads", "num_kv_heads", "kv_len")]
+    assert sizes == [128, 8, 2, 1024]
     slopes = jax.grad(lambda *x: attend(*x).astype(jnp.float32).sum(), (0, 1, 2))
     ops = [x["op"] for x in de.trace_listing(slopes, q, k, k).kernels]
     assert ops.count("attention_backward") == 1
@@ -413,16 +382,14 @@ SPLIT = jax.sharding.NamedSharding(MESH, jax.sharding.PartitionSpec("x"))
 @pytest.mark.parametrize(
     "fun, sharding",
     [
-        (jnp.matmul, SPLIT),
-        (jax.jit(jnp.matmul, in_shardings=(SPLIT, None)), None),
+        (jnp.matmul, SPLIT), (jax.jit(jnp.matmul, in_shardings=(SPLIT, None)), None),
         (lambda x, w: jax.lax.with_sharding_constraint(x, SPLIT) @ w, None),
     ],
-)
+)  # fmt: skip
 def test_what_xla_would_split_is_refused(fun, sharding):
     x = jax.ShapeDtypeStruct((64, 32), jnp.bfloat16, sharding=sharding)
-    with pytest.raises(
-        ValueError, match=r"`fun` .* 4 GPUs \(axis x\).*`jax.shard_map`"
-    ):
+    words = r"`fun` .* 4 GPUs \(axis x\).*`jax.shard_map`"
+    with pytest.raises(ValueError, match=words):
         de.trace_listing(fun, x, array(32, 8))
     inside = jax.shard_map(jnp.dot, mesh=MESH, in_specs=(ROWS, WHOLE), out_specs=ROWS)
     [row] = de.trace_listing(inside, x, array(32, 8)).kernels

@@ -14,41 +14,27 @@ from diffenergy.imports._rows.names import kernel_class, kernel_dtype
 from tests.imports import builders
 
 
-def rows(path: str, **options):
+def rows(path: str, **options: Any):
     return imports.read(path, **options).listings[0].kernels
+
+
+def fields(row: Any, *names: str) -> tuple[Any, ...]:
+    return tuple(row.get(name) for name in names)
 
 
 @pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
 def test_sizes_come_from_the_innermost_operator(tmp_path, name):
-    kernels = rows(builders.trace(tmp_path, name=name))
-    gemm, softmax, add, custom = kernels
-    assert (gemm["op"], gemm["m"], gemm["n"], gemm["k"]) == ("gemm", 128, 128, 64)
-    assert (gemm["dtype"], gemm["layout"], gemm["how"]) == ("bf16", "tn", "operator")
-    assert (softmax["rows"], softmax["cols"]) == (4 * 8 * 32, 32)
-    assert (add["fn"], add["elements"], add["reads"], add["writes"]) == (
-        "add", 16384, 2, 1,
-    )  # fmt: skip
-    assert (add["count"], add["traced_us"], add["traced_total_us"]) == (2, 3.0, 6.0)
-    assert (custom["op"], custom["class"], custom["traced_us"]) == (
-        "traced",
-        "unknown",
-        3.0,
-    )
-    assert (custom["stream"], custom["how"], custom["kernel"]) == (
-        9,
-        "name",
-        "my_own_kernel",
-    )
-
-
-def test_sums_and_shares(tmp_path):
-    result = imports.read(builders.trace(tmp_path))
+    result = imports.read(builders.trace(tmp_path, name=name))
+    gemm, softmax, add, custom = result.listings[0].kernels
+    assert fields(gemm, "op", "m", "n", "k") == ("gemm", 128, 128, 64)
+    assert fields(gemm, "dtype", "layout", "how") == ("bf16", "tn", "operator")
+    assert fields(softmax, "rows", "cols") == (4 * 8 * 32, 32)
+    assert fields(add, "fn", "elements", "reads", "writes") == ("add", 16384, 2, 1)
+    assert fields(add, "count", "traced_us", "traced_total_us") == (2, 3.0, 6.0)
+    assert fields(custom, "op", "class", "traced_us") == ("traced", "unknown", 3.0)
+    assert fields(custom, "stream", "how", "kernel") == (9, "name", "my_own_kernel")
     summary = result.summary
-    assert (summary["kind"], summary["gpu"], summary["kernels"]) == (
-        "kineto",
-        "h100-sxm",
-        5,
-    )
+    assert fields(summary, "kind", "gpu", "kernels") == ("kineto", "h100-sxm", 5)
     assert (summary["sum_us"], summary["busy_us"]) == (24.0, 23.0)
     assert summary["classes"] == {
         "gemm": 10.0, "elementwise": 6.0, "norm": 5.0, "unknown": 3.0,
@@ -59,38 +45,70 @@ def test_sums_and_shares(tmp_path):
     assert result.listings[0].dispatch == "eager"
 
 
-def test_kernels_of_one_call_are_one_row(tmp_path):
-    """A convolution with its layout kernels: the time is the call's."""
-    dims = [[4, 3, 224, 224], [768, 3, 16, 16], [], [], [], [], [], [], []]
-    values = ["", "", "[0, 0]", "[16, 16]", "[1, 1]", "1", "False", "False", "True"]
-    events = [
-        builders.operator("aten::cudnn_convolution", 0, 50, dims, values),
-        *(builders.launch(i, 5 + i) for i in range(3)),
-        builders.kernel("void cudnn::nchwToNhwcKernel<__nv_bfloat16>", 0, 100, 10.0),
-        builders.kernel("cutlass_tensorop_bf16_s16816fprop_256x64_32x4", 1, 110, 98.0),
-        builders.kernel("void cudnn::nhwcToNchwKernel<__nv_bfloat16>", 2, 210, 2.0),
-    ]
-    [row] = rows(builders.trace(tmp_path, events))
-    assert row["op"] == "conv2d" and row["count"] == 1
-    assert (row["images"], row["in_channels"], row["out_channels"]) == (4, 3, 768)
-    assert (row["kernel_size"], row["stride"], row["padding"]) == (16, 16, 0)
-    assert row["traced_us"] == 110.0 and "fprop" in row["kernel"]
+IMAGES = [[4, 3, 224, 224], [768, 3, 16, 16], *[[]] * 7]
+PATCHES = ["", "", "[0, 0]", "[16, 16]", "[1, 1]", "1", "False", "False", "True"]
+SMALL = [[8, 128, 28, 28], [8, 64, 56, 56], [128, 64, 3, 3], *[[]] * 8]
+HALVED = ["", "", "", "[0]", "[2, 2]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1"]
+HEADS = [2, 128, 8, 64]
+FPROP = "cutlass_tensorop_bf16_s16816fprop_256x64_32x4"
+MUL = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::AUnaryFunctor<x>, "
+    "at::detail::Array<char*, 2> >"
+)
+STRIDED = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl<x> >"
+CAT = "void at::native::CatArrayBatchedCopy<float, unsigned int, 2, 128, 1>"
 
 
-def test_gradients_of_a_convolution_are_two_rows(tmp_path):
-    dims = [[8, 128, 28, 28], [8, 64, 56, 56], [128, 64, 3, 3], *[[]] * 8]
-    values = ["", "", "", "[0]", "[2, 2]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1"]
+def elementwise(name: str, dims: list[Any], kernel: str, elements: int, reads: int):
+    """A row of the table below; what is written to is no input."""
+    expected = dict(elements=elements, reads=reads, writes=1)
+    return (name, dims, None, [(kernel, 10.0)], [expected])
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "values", "kernels", "expected"),
+    [
+        # a convolution with its layout kernels: the time is the call's
+        ("aten::cudnn_convolution", IMAGES, PATCHES,
+         [("void cudnn::nchwToNhwcKernel<__nv_bfloat16>", 10.0), (FPROP, 98.0),
+          ("void cudnn::nhwcToNchwKernel<__nv_bfloat16>", 2.0)],
+         [dict(op="conv2d", count=1, images=4, in_channels=3, out_channels=768,
+               kernel_size=16, stride=16, padding=0, traced_us=110.0, kernel=FPROP)]),
+        ("aten::convolution_backward", SMALL, HALVED,
+         [("sm80_xmma_dgrad_implicit_gemm_bf16bf16", 10.0),
+          ("sm80_xmma_wgrad_implicit_gemm_bf16bf16", 12.0)],
+         [dict(op="conv2d_input_grad", traced_us=10.0, stride=2, padding=1),
+          dict(op="conv2d_weight_grad", traced_us=12.0, stride=2, padding=1)]),
+        # along one axis: 2 x 10 places, two groups of 16 outputs, 4 channels x 3 taps
+        ("aten::conv1d", [[2, 8, 10], [32, 4, 3], *[[]] * 5],
+         ["", "", "", "[1]", "[1]", "[1]", "2"], [(FPROP, 9.0)],
+         [dict(op="gemm", batch=2, m=2 * 10, n=16, k=4 * 3)]),
+        ("aten::_flash_attention_forward", [HEADS] * 3 + [[]] * 8,
+         [*[""] * 5, "128", "128", "0.", "True", "False", "0.125"],
+         [(builders.FLASH, 10.0)],
+         [dict(op="context_attention", causal=True, batch=2, q_len=128, num_heads=8)]),
+        # indices count, never the table
+        ("aten::embedding", [[150_000, 1024], [16, 100], []], None,
+         [("indexSelectLargeIndex<c10::BFloat16>", 10.0)],
+         [dict(op="gather", rows=1600, cols=1024)]),
+        elementwise("aten::mul", [[4096], [], [4096]], MUL, 4096, 1),
+        elementwise("aten::mul", [[64, 64], [64, 64], [64, 64]], STRIDED, 4096, 2),
+        elementwise("aten::add", [[4096], [4096], [], [0]], STRIDED, 4096, 2),
+        elementwise("aten::tanh", [[4096], [4096]], STRIDED, 4096, 1),
+        elementwise("aten::cat", [[[64], [32]], [], [96]], CAT, 96, 1),
+        elementwise("aten::add_", [[4096], [4096], []], builders.ADD, 4096, 2),
+    ],
+)  # fmt: skip
+def test_kernels_of_a_call(tmp_path, name, dims, values, kernels, expected):
+    kind = "float" if "elements" in expected[0] else builders.BF16
+    blocks = 1 if name == "aten::cat" else 8
     events = [
-        builders.operator("aten::convolution_backward", 0, 50, dims, values),
-        builders.launch(1, 5),
-        builders.launch(2, 6),
-        builders.kernel("sm80_xmma_dgrad_implicit_gemm_bf16bf16", 1, 100, 10.0),
-        builders.kernel("sm80_xmma_wgrad_implicit_gemm_bf16bf16", 2, 110, 12.0),
+        builders.operator(name, 0, 50, dims, values, kind),
+        *builders.launched(*((5, x, time, blocks) for x, time in kernels)),
     ]
-    kernels = rows(builders.trace(tmp_path, events))
-    assert [x["traced_us"] for x in kernels] == [10.0, 12.0]
-    assert [x["op"] for x in kernels] == ["conv2d_input_grad", "conv2d_weight_grad"]
-    assert {(x["stride"], x["padding"]) for x in kernels} == {(2, 1)}
+    result = rows(builders.trace(tmp_path, events))
+    assert [{x: row.get(x) for x in e} for row, e in zip(result, expected)] == expected  # noqa: B905
+    assert len(result) == len(expected)
 
 
 def bare(name: str, start: float, duration: float, *dims: list[int]):
@@ -102,12 +120,8 @@ def bare(name: str, start: float, duration: float, *dims: list[int]):
 
 @pytest.mark.parametrize(
     "size, taps, out, stride, padding",
-    [
-        (56, 1, 56, 1, 0), (56, 1, 28, 2, 0), (56, 3, 56, 1, 1), (56, 3, 28, 2, 1),
-        (224, 7, 112, 2, 3), (224, 16, 14, 16, 0), (32, 5, 28, 1, 0),
-        (227, 11, 55, 4, 0), (224, 11, 55, 4, 2),
-    ],
-)  # fmt: skip
+    [(56, 1, 28, 2, 0), (56, 3, 56, 1, 1), (32, 5, 28, 1, 0), (224, 11, 55, 4, 2)],
+)
 def test_strides_follow_from_what_reads_the_output(
     tmp_path, size, taps, out, stride, padding
 ):
@@ -122,12 +136,13 @@ def test_strides_follow_from_what_reads_the_output(
         bare("aten::cudnn_convolution_backward_input", 45, 9, [], result, w),
         bare("aten::cudnn_convolution_backward_weight", 55, 9, [], result, x),
         bare("aten::convolution_backward", 80, 9, result, x, w),
-        *(builders.launch(i, when) for i, when in enumerate((8, 47, 57, 82, 84))),
-        builders.kernel("implicit_convolve_sgemm", 0, 100, 9.0),
-        builders.kernel("cudnn::detail::dgrad_engine<float>", 1, 110, 8.0),
-        builders.kernel("volta_scudnn_128x64_stridedB_splitK", 2, 120, 7.0),
-        builders.kernel("sm80_xmma_dgrad_implicit_gemm", 3, 130, 6.0),
-        builders.kernel("sm80_xmma_wgrad_implicit_gemm", 4, 140, 5.0),
+        *builders.launched(
+            (8, "implicit_convolve_sgemm", 9.0),
+            (47, "cudnn::detail::dgrad_engine<float>", 8.0),
+            (57, "volta_scudnn_128x64_stridedB_splitK", 7.0),
+            (82, "sm80_xmma_dgrad_implicit_gemm", 6.0),
+            (84, "sm80_xmma_wgrad_implicit_gemm", 5.0),
+        ),
     ]
     kernels = rows(builders.trace(tmp_path, events))
     gradients = ["conv2d_input_grad", "conv2d_weight_grad"]
@@ -150,74 +165,16 @@ def test_gradients_pair_with_their_forward_pass(tmp_path):
         bare("aten::cudnn_convolution_backward_weight", 40, 9, [], out, x),
         bare("aten::cudnn_convolution", 50, 10, x, w),
         bare("aten::cudnn_convolution", 70, 10, [8, 3, 9, 9], alone),
-        *(builders.launch(i, when) for i, when in enumerate((5, 35, 45, 55, 75))),
-        *(builders.kernel("volta_scudnn_128x64", i, 100 + 20.0 * i, 9.0 + i)
-          for i in range(5)),
-    ]  # fmt: skip
+        *builders.launched(
+            *((when, "volta_scudnn_128x64", 9.0) for when in (5, 35, 45, 55, 75))
+        ),
+    ]
     kernels = rows(builders.trace(tmp_path, events))
     assert [(x["op"], x["count"]) for x in kernels] == [
         ("conv2d", 2), ("conv2d_input_grad", 1), ("conv2d_weight_grad", 1),
         ("traced", 1),
     ]  # fmt: skip
     assert {(x["stride"], x["padding"]) for x in kernels[:3]} == {(2, 1)}
-
-
-def test_a_convolution_along_one_axis_is_a_product(tmp_path):
-    """2 x 10 places, two groups of 16 outputs, 4 channels x 3 taps each."""
-    dims = [[2, 8, 10], [32, 4, 3], [], [], [], [], []]
-    values = ["", "", "", "[1]", "[1]", "[1]", "2"]
-    events = [
-        builders.operator("aten::conv1d", 0, 50, dims, values),
-        builders.launch(1, 5),
-        builders.kernel("cutlass_tensorop_bf16_s16816fprop_256x64_32x4", 1, 100, 9.0),
-    ]
-    [row] = rows(builders.trace(tmp_path, events))
-    sizes = [row[x] for x in ("op", "batch", "m", "n", "k")]
-    assert sizes == ["gemm", 2, 2 * 10, 16, 4 * 3]
-
-
-def test_attention_says_whether_it_is_causal(tmp_path):
-    q = [2, 128, 8, 64]
-    values = ["", "", "", "", "", "128", "128", "0.", "True", "False", "0.125"]
-    events = [
-        builders.operator(
-            "aten::_flash_attention_forward", 0, 50, [q, q, q, *[[]] * 8], values
-        ),
-        builders.launch(1, 5),
-        builders.kernel(builders.FLASH, 1, 100, 10.0),
-    ]
-    [row] = rows(builders.trace(tmp_path, events))
-    assert row["op"] == "context_attention" and row["causal"] is True
-    assert (row["batch"], row["q_len"], row["num_heads"]) == (2, 128, 8)
-
-
-MUL = (
-    "void at::native::vectorized_elementwise_kernel<4, at::native::AUnaryFunctor<x>, "
-    "at::detail::Array<char*, 2> >"
-)
-STRIDED = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl<x> >"
-CAT = "void at::native::CatArrayBatchedCopy<float, unsigned int, 2, 128, 1>"
-
-
-@pytest.mark.parametrize(
-    "name, dims, kernel, grid, elements, reads",
-    [
-        ("aten::mul", [[4096], [], [4096]], MUL, 8, 4096, 1),
-        ("aten::mul", [[64, 64], [64, 64], [64, 64]], STRIDED, 8, 4096, 2),
-        ("aten::add", [[4096], [4096], [], [0]], STRIDED, 8, 4096, 2),
-        ("aten::tanh", [[4096], [4096]], STRIDED, 8, 4096, 1),
-        ("aten::cat", [[[64], [32]], [], [96]], CAT, 1, 96, 1),
-        ("aten::add_", [[4096], [4096], []], builders.ADD, 8, 4096, 2),
-    ],
-)
-def test_out_is_no_input(tmp_path, name, dims, kernel, grid, elements, reads):
-    events = [
-        builders.operator(name, 0, 50, dims, kind="float"),
-        builders.launch(1, 5),
-        builders.kernel(kernel, 1, 100, 10.0, (grid, 1, 1)),
-    ]
-    [row] = rows(builders.trace(tmp_path, events))
-    assert (row["elements"], row["reads"], row["writes"]) == (elements, reads, 1)
 
 
 @pytest.mark.parametrize(
@@ -232,11 +189,11 @@ def test_kernels_of_a_region_do_not_have_its_tensors(tmp_path, node):
     events = [
         builders.operator(node, 0, 90, [[8192, 15444]], kind="float"),
         builders.operator("aten::mm", 40, 20, [[32, 64], [64, 16]]),
-        *(builders.launch(i, 5 + 20 * i) for i in range(3)),
-        builders.kernel(fill, 0, 100, 2.0, (4, 1, 1)),
-        builders.kernel("triton_per_fused_sum_3", 1, 110, 7.0),
-        builders.kernel(builders.GEMM, 2, 120, 9.0),
-    ]
+        *builders.launched(
+            (5, fill, 2.0, 4), (25, "triton_per_fused_sum_3", 7.0),
+            (45, builders.GEMM, 9.0),
+        ),
+    ]  # fmt: skip
     fill_row, unknown, gemm = rows(builders.trace(tmp_path, events))
     assert (fill_row["elements"], fill_row["reads"]) == (4 * 512, 0)
     assert (fill_row["how"], gemm["how"]) == ("launch", "operator")
@@ -259,9 +216,7 @@ def test_kernels_over_lists_share_them_by_their_blocks(
     event["args"]["Input type"] = ["TensorList"] * lists + ["Scalar"]
     events = [
         event,
-        *(builders.launch(i, 5 + i) for i in (0, 1)),
-        builders.kernel(apply, 0, 100, 2.0, (1, 1, 1)),
-        builders.kernel(apply, 1, 110, 6.0, (3, 1, 1)),
+        *builders.launched((5, apply, 2.0, 1), (6, apply, 6.0, 3)),
     ]
     kernels = rows(builders.trace(tmp_path, events))
     assert [x["elements"] for x in kernels] == [750, 2250]
@@ -273,21 +228,10 @@ def test_a_triton_kernel_has_the_tensors_of_its_own_call(tmp_path):
     events = [
         builders.operator("CompiledFunction", 0, 90, [[8192, 8192]]),
         builders.operator(name, 10, 20, [[1024], [1024], [1024], []]),
-        builders.launch(1, 15),
-        builders.kernel(name, 1, 100, 2.0),
+        *builders.launched((15, name, 2.0)),
     ]
     [row] = rows(builders.trace(tmp_path, events))
     assert (row["elements"], row["reads"], row["writes"]) == (1024, 2, 1)
-
-
-def test_gathers_count_indices_never_the_table(tmp_path):
-    events = [
-        builders.operator("aten::embedding", 0, 50, [[150_000, 1024], [16, 100], []]),
-        builders.launch(1, 5),
-        builders.kernel("indexSelectLargeIndex<c10::BFloat16>", 1, 100, 10.0),
-    ]
-    [row] = rows(builders.trace(tmp_path, events))
-    assert (row["op"], row["rows"], row["cols"]) == ("gather", 1600, 1024)
 
 
 def test_collectives_say_their_size(tmp_path):
@@ -297,11 +241,8 @@ def test_collectives_say_their_size(tmp_path):
     }  # fmt: skip
     event = builders.kernel("ncclDevKernel_AllGather_RING_LL", 1, 100, 10.0, **details)
     [row] = rows(builders.trace(tmp_path, [event]))
-    assert (row["collective"], row["bytes"], row["num_gpus"]) == (
-        "all_gather",
-        16000,
-        8,
-    )
+    sizes = fields(row, "collective", "bytes", "num_gpus")
+    assert sizes == ("all_gather", 16000, 8)
 
 
 REDUCED: dict[str, Any] = {
@@ -336,24 +277,18 @@ def test_sizes_of_a_call_around_are_those_of_what_it_passes_on(tmp_path):
     """An exchange and a join of which only the node around states the tensors; no
     collective within another node, no copy within an exchange, and no join of another
     number of parts has them."""
-    cat = "void at::native::CatArrayBatchedCopy<float, unsigned int, 2, 128, 1>"
     exchange = "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t"
-    silent = [
-        builders.operator("record_param_comms", 5 + 100 * i, 80, []) for i in (0, 1)
-    ]
     events = [
         builders.operator("All2All_Pooled_Req", 0, 90, [[64, 32]], kind="float"),
         builders.operator("AccumulateGrad", 100, 90, [[96]], kind="float"),
-        *silent,
+        *(builders.operator("record_param_comms", x, 80, []) for x in (5, 105)),
         builders.operator("SplitBackward0", 200, 90, [[8, 4], [8, 6]], kind="float"),
         builders.operator("aten::cat", 210, 50, [[], []]),
-        *(builders.launch(i, when) for i, when in enumerate((10, 20, 110, 215, 216))),
-        builders.kernel(exchange, 0, 1000, 9.0),
-        builders.kernel("my_own_kernel", 1, 1010, 8.0),
-        builders.kernel(exchange, 2, 1020, 7.0),
-        builders.kernel(cat, 3, 1030, 6.0, (16, 2, 1)),
-        builders.kernel(cat, 4, 1040, 5.0, (16, 3, 1)),
-    ]
+        *builders.launched(
+            (10, exchange, 9.0), (20, "my_own_kernel", 8.0), (110, exchange, 7.0),
+            (215, CAT, 6.0, 16, 2), (216, CAT, 5.0, 16, 3),
+        ),
+    ]  # fmt: skip
     job = {"world_size": 8}
     kernels = rows(builders.trace(tmp_path, events, distributedInfo=job))
     assert [x["op"] for x in kernels] == [
@@ -365,18 +300,18 @@ def test_sizes_of_a_call_around_are_those_of_what_it_passes_on(tmp_path):
 
 
 def test_a_trace_without_any_shape_imports(tmp_path):
-    events = [builders.kernel(builders.GEMM, i, 10.0 * i, 5.0) for i in range(4)]
-    result = imports.read(builders.trace(tmp_path, events))
-    [row] = result.listings[0].kernels
-    assert (row["op"], row["class"], row["count"]) == ("traced", "gemm", 4)
-    assert result.summary["shape_share"] == 0.0 and result.listings[0].dispatch is None
-
-
-def test_every_gpu_has_a_listing_of_its_own(tmp_path):
-    events = [builders.kernel(builders.GEMM, i, 1.0, 5.0, device=i) for i in range(2)]
+    """Every GPU has a listing of its own."""
+    events = [
+        builders.kernel(builders.GEMM, i, 10.0 * (i // 2), 5.0, device=i % 2)
+        for i in range(4)
+    ]
     result = imports.read(builders.trace(tmp_path, events))
     assert [x.name for x in result.listings] == ["t/gpu0", "t/gpu1"]
-    assert result.summary["busy_us"] == 10.0
+    for listing in result.listings:
+        [row] = listing.kernels
+        assert fields(row, "op", "class", "count") == ("traced", "gemm", 2)
+        assert listing.dispatch is None
+    assert fields(result.summary, "shape_share", "busy_us") == (0.0, 20.0)
 
 
 @pytest.mark.parametrize(
@@ -440,12 +375,12 @@ def test_a_listing_of_an_import_is_read_back(tmp_path):
     assert '"traced_us": 10.0' in path.read_text()
     [again] = read_listings(path)
     extra = {"traced_total_us", "stream", "kernel", "how"}
-    bare = [{k: v for k, v in x.items() if k not in extra} for x in listing.kernels]
-    bare = [x if x["op"] == "traced" else {**x} for x in bare]
-    for x in bare:
-        if x["op"] != "traced":
-            x.pop("traced_us")
-    assert list(again.kernels) == bare
+    expected = [
+        {k: v for k, v in x.items()
+         if k not in extra and (k != "traced_us" or x["op"] == "traced")}
+        for x in listing.kernels
+    ]  # fmt: skip
+    assert list(again.kernels) == expected
 
 
 @pytest.mark.shared_data

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from diffenergy.workload import load_model
+from diffenergy.workload import Listing, load_model
 
 from .builders import (
     HALF,
@@ -25,60 +25,75 @@ from .builders import (
     gpt2,
     llama,
     mpt,
-    nemotron,
     one,
     opt,
     rotated,
     rows,
     same,
+    same_counts,
     small_model,
     stream,
     train,
 )
 
+PASSES = [(S, S), (1, 9)]
+"""Queries and keys: of a prefill, and of a decode step, which masks nothing."""
 
-@pytest.mark.parametrize(("q", "kv"), [(S, S), (1, 9)])
-def test_eager_attention_of_the_serving_stack(q: int, kv: int):
-    """Three heads share keys: products over all heads, a scale and a mask in one."""
-    (listing,) = llama().listings(
-        batch=B,
-        input_len=kv,
-        phase="prefill" if q > 1 else "decode",
-        attention="eager",
-        base=False,
+
+def of_pass(q: int, model: Any, kv: int, **choices: Any) -> Listing:
+    phase = "prefill" if q > 1 else "decode"
+    (listing,) = model.listings(batch=B, input_len=kv, phase=phase, **choices)
+    return listing
+
+
+def attention(q: int, kv: int, *heads: int, window: int = 0) -> tuple:
+    op = "context_attention" if q > 1 else "generation_attention"
+    return (op, B, q, kv, *heads, window, True)
+
+
+@pytest.mark.parametrize(("q", "kv"), PASSES)
+@pytest.mark.parametrize("stack", ["serving", "eager"])
+def test_eager_attention(stack: str, q: int, kv: int):
+    """Three heads share keys: products over all heads for one kernel; the serving stack
+    has a scale and a mask in one."""
+    model = llama("qwen3") if stack == "eager" else llama()
+    eager, flash = (
+        counted(of_pass(q, model, kv, stack=stack, attention=x).kernels)
+        for x in ("eager", "flash")
     )
-    zeros = HALF if q > 1 else 0.0  # a decode step masks nothing
-    scores, t = B * 6 * q * kv, B * q
+    assert flash - eager == {attention(q, kv, 6, 2, 10): L}
+    masked = HALF if q > 1 else 0.0
+    scores = B * 6 * q * kv
     expected = [
-        rows("gather", t, H), rows("rmsnorm", t, H), gemm(t, 100, H, L),
-        stream("rope_kv_write", t * 100, t * 100, L),
         gemm(q, kv, 10, L, "none", B * 6),
-        stream("scale_mask", scores, scores, L, zeros=zeros),
-        rows("softmax", B * 6 * q, kv, L, "fp32", zeros=zeros),
-        gemm(q, 10, kv, L, "none", B * 6, zeros=zeros),
-        gemm(t, H, 60, L), gemm(t, 2 * INNER, H, L),
-        stream("silu_mul", 2 * t * INNER, t * INNER, L), gemm(t, H, INNER, L),
-        rows("rmsnorm", t, H, 2 * L, residual=True),
-        gemm(B, V, H), rows("softmax", B, V, dtype="fp32"),
+        gemm(q, 10, kv, L, "none", B * 6, zeros=masked),
+        rows("softmax", B * 6 * q, kv, L, "fp32", zeros=masked),
     ]  # fmt: skip
-    same(listing.kernels, expected)
+    if stack == "serving":
+        expected.append(stream("scale_mask", scores, scores, L, zeros=masked))
+    else:
+        expected += [
+            stream("scalar_mul", scores, scores, L, zeros=masked),
+            stream("pointwise_add", scores, scores, L, zeros=masked),
+            stream("typecast_to_fp32", scores, scores, L, out="fp32", zeros=masked),
+            stream("typecast_to_bf16", scores, scores, L, "fp32", "bf16", masked),
+            stream("~copy", B * q * 60, B * q * 60, 2 * L),
+        ]  # fmt: skip
+    same_counts(eager - flash, expected)
 
 
-@pytest.mark.parametrize(("q", "kv"), [(S, S), (1, 9)])
+@pytest.mark.parametrize(("q", "kv"), PASSES)
 @pytest.mark.parametrize("family", ["llama", "mixtral", "gpt2", "opt"])
 def test_a_fused_pass(family: str, q: int, kv: int):
     """Rotation and cache in one, norms with the sum before them; GPT-2 and OPT have
     learned positions. Half of what ReLU leaves are zeros."""
     wide = family in ("llama", "mixtral")
     model = llama(family) if wide else {"gpt2": gpt2, "opt": opt}[family]()
-    phase = "prefill" if q > 1 else "decode"
-    (listing,) = model.listings(batch=B, input_len=kv, phase=phase, base=False)
     t, norm = B * q, "rmsnorm" if wide else "layernorm"
-    op = "context_attention" if q > 1 else "generation_attention"
     heads = (6, 2, 10) if wide else (A, A, D)
     expected = [
         rows("gather", t, H, 1 if wide else 2), rows(norm, t, H),
-        rows(norm, t, H, 2 * L, residual=True), ((op, B, q, kv, *heads, 0, True), L),
+        rows(norm, t, H, 2 * L, residual=True), (attention(q, kv, *heads), L),
         gemm(B, V, H), rows("softmax", B, V, dtype="fp32"),
     ]  # fmt: skip
     if wide:
@@ -99,7 +114,7 @@ def test_a_fused_pass(family: str, q: int, kv: int):
     if family == "mixtral":
         moe = ("moe", t, H, INNER, 5, 2, "random", True, "bf16")
         expected += [gemm(t, 5, H, L), rows("softmax", t, 5, L, "fp32"), (moe, L)]
-    same(listing.kernels, expected)
+    same(of_pass(q, model, kv, base=False).kernels, expected)
 
 
 def rms_forward(n, cols, times):
@@ -107,8 +122,7 @@ def rms_forward(n, cols, times):
     return [
         stream("~typecast_to_fp32", e, e, times, out="fp32"),
         stream("unspecified_scalar", e, e, times, "fp32"),
-        stream("~mean", e, n, times, "fp32"),
-        stream("scalar_add", n, n, times, "fp32"),
+        stream("~mean", e, n, times, "fp32"), stream("scalar_add", n, n, times, "fp32"),
         stream("unspecified_scalar", n, n, times, "fp32"),
         stream("pointwise_mul", e, e, times, "fp32"),
         stream("~typecast_to_bf16", e, e, times, "fp32", "bf16"),
@@ -116,134 +130,60 @@ def rms_forward(n, cols, times):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("flash", [True, False])
-def test_an_eager_decode_step_of_qwen3(flash: bool):
-    """Features of `nn.Linear` come first; the cache of 9 tokens grows by a copy."""
-    model = llama("qwen3", architectures=["Qwen3ForCausalLM"])
-    (listing,) = model.listings(
-        batch=B, input_len=9, phase="decode", stack="eager",
-        attention="flash" if flash else "eager",
-    )  # fmt: skip
-    scores, keys = B * 6 * 9, B * 9 * 60
-    attention = [
-        gemm(1, 9, 10, L, "none", 18), gemm(1, 10, 9, L, "none", 18),
-        stream("scalar_mul", scores, scores, L), 
-        stream("pointwise_add", scores, scores, L),
-        stream("typecast_to_fp32", scores, scores, L, out="fp32"),
-        rows("softmax", 18, 9, L, "fp32"),
-        stream("typecast_to_bf16", scores, scores, L, "fp32", "bf16"),
-        stream("~copy", B * 60, B * 60, 2 * L),
-    ]  # fmt: skip
-    if flash:
-        attention = [(("generation_attention", B, 1, 9, 6, 2, 10, 0, True), L)]
-    expected = [
-        rows("gather", B, H),
-        (("gemm", 1, 5, 1, 1, "none", "tn", 0.0), 1),  # angles of the new token
-        stream("scalar_mul", 10, 10, 2, "fp32"),
-        *rms_forward(B, H, 2 * L + 1), *rms_forward(6 * B, 10, L),
-        *rms_forward(2 * B, 10, L),
-        gemm(60, B, H, L, "a"), gemm(20, B, H, 2 * L, "a"), gemm(H, B, 60, L, "a"),
-        add(B * H, 2 * L), *rotated(B * 60), *rotated(B * 20), *attention,
-        gemm(INNER, B, H, 2 * L, "a"), stream("silu", B * INNER, B * INNER, L),
-        stream("pointwise_mul", 2 * B * INNER, B * INNER, L), gemm(H, B, INNER, L, "a"),
-        stream("~repeat_kv", keys / 3, keys, 2 * L),
-        stream("~concat", B * 9 * 20, B * 9 * 20, 2 * L), gemm(V, B, H, 1, "a"),
-    ]  # fmt: skip
-    same(listing.kernels, expected)
-
-
-@pytest.mark.parametrize(("q", "kv"), [(S, S), (1, 9)])
-def test_an_eager_pass_of_nemotron(q: int, kv: int):
-    """Two norms and two sums a layer, queries, keys and values apart, a squared ReLU;
-    positions are rotated, none is added to the look-up."""
-    (listing,) = nemotron().listings(
-        batch=B, input_len=kv, phase="prefill" if q > 1 else "decode", stack="eager",
-        attention="flash", base=False, dtype="fp8",
-    )  # fmt: skip
-    t = B * q
-    attention = ("context_attention", B, q, kv, 6, 2, 10, 0, True)
-    if q == 1:
-        attention = ("generation_attention", *attention[1:])
-    expected = [
-        rows("gather", t, H),
-        (("gemm", 1, 5, q, 1, "none", "tn", 0.0), 1),  # angles
-        stream("scalar_mul", q * 10, q * 10, 2, "fp32"),
-        rows("layernorm", t, H, 2 * L + 1), add(t * H, 2 * L),
-        gemm(60, t, H, L, "a"), gemm(20, t, H, 2 * L, "a"),
-        *rotated(t * 60), *rotated(t * 20), (attention, L),
-        gemm(H, t, 60, L, "a"), gemm(INNER, t, H, L, "a"),
-        stream("relu2", t * INNER, t * INNER, L), gemm(H, t, INNER, L, "a"),
-        stream("~repeat_kv", B * kv * 20, B * kv * 60, 2 * L), gemm(V, t, H, 1, "a"),
-    ]  # fmt: skip
-    if q == 1:
-        expected.append(stream("~concat", B * kv * 20, B * kv * 20, 2 * L))
-    same(listing.kernels, expected)
-    types = {k["m"]: k["dtype"] for k in listing.kernels if k["op"] == "gemm"}
-    narrow = dict.fromkeys((60, 20, H, INNER), "fp8")
-    assert types == {5: "fp32", **narrow, V: "bf16"}
-
-
-DENSE = {
+EAGER = {
+    "qwen3": (2, [(INNER, 2)], "silu", [(6, 10), (2, 10)], 15),
+    "nemotron": (2, [(INNER, 1)], "relu2", [], 11),
     "gemma2": (4, [(INNER, 2)], "gelu", [], 15),
     "cohere": (1, [(INNER, 2)], "silu", [], 12),
     "glm4": (4, [(2 * INNER, 1)], "silu", [], 14),
-    "olmo2": (2, [(INNER, 2)], "silu", [60, 20], 15),
+    "olmo2": (2, [(INNER, 2)], "silu", [(1, 60), (1, 20)], 15),
 }
-"""Families of layers that differ from Llama's: of a layer norms, products into the
-MLP, the activation, widths of more norms, modules."""
+"""Of a layer norms, products into the MLP, the activation, rows a token and widths of
+more norms, modules."""
 
 
-@pytest.mark.parametrize("kind", DENSE)
-@pytest.mark.parametrize(("q", "kv"), [(S, S), (1, 9)])
-def test_an_eager_pass_of_dense_families(kind: str, q: int, kv: int):
-    """As in Hugging Face's modules: Gemma and GLM have norms behind both parts, too,
-    Command R one for both, OLMo norms of all queries and of all keys; GLM's gate and up
-    are one layer. Gemma's first layer sees 3 tokens."""
-    norms, into, fn, wide, modules = DENSE[kind]
-    (listing,) = dense(kind).listings(
-        batch=B, input_len=kv, phase="prefill" if q > 1 else "decode", stack="eager",
-        attention="flash", base=False,
-    )  # fmt: skip
+@pytest.mark.parametrize("kind", EAGER)
+@pytest.mark.parametrize(("q", "kv"), PASSES)
+def test_an_eager_pass(kind: str, q: int, kv: int):
+    """As in Hugging Face's modules, whose features come first: Gemma and GLM have norms
+    behind both parts, too, Command R one for both, Qwen norms of each head, OLMo of all
+    queries and of all keys; GLM's gate and up are one layer. Nemotron has no gate, and
+    its norms are in one kernel. Gemma's first layer sees 3 tokens. The cache grows by
+    a copy."""
+    norms, into, fn, wide, modules = EAGER[kind]
+    model = dense(kind)
+    listing = of_pass(q, model, kv, stack="eager", attention="flash", dtype="fp8")
     t = B * q
-    op = "context_attention" if q > 1 else "generation_attention"
     windows = (3, 0) if kind == "gemma2" else (0, 0)
     expected = [
         rows("gather", t, H), gemm(5, q, 1, 1, "none"),
         stream("scalar_mul", q * 10, q * 10, 2, "fp32"),
-        *rms_forward(t, H, norms * L + 1), add(t * H, 2 * L),
-        *(row for cols in wide for row in rms_forward(t, cols, L)),
-        gemm(60, t, H, L, "a"), gemm(20, t, H, 2 * L, "a"),
+        *(row for n, cols in wide for row in rms_forward(n * t, cols, L)),
+        gemm(60, t, H, L, "a"), gemm(20, t, H, 2 * L, "a"), add(t * H, 2 * L),
         *rotated(t * 60), *rotated(t * 20),
-        *(((op, B, q, kv, 6, 2, 10, window, True), 1) for window in windows),
-        gemm(H, t, 60, L, "a"),
-        *(gemm(m, t, H, n * L, "a") for m, n in into),
-        stream(fn, t * INNER, t * INNER, L),
-        stream("pointwise_mul", 2 * t * INNER, t * INNER, L), gemm(H, t, INNER, L, "a"),
+        *((attention(q, kv, 6, 2, 10, window=x), 1) for x in windows),
+        gemm(H, t, 60, L, "a"), *(gemm(m, t, H, n * L, "a") for m, n in into),
+        stream(fn, t * INNER, t * INNER, L), gemm(H, t, INNER, L, "a"),
         stream("~repeat_kv", B * kv * 20, B * kv * 60, 2 * L), gemm(V, t, H, 1, "a"),
     ]  # fmt: skip
+    if kind == "nemotron":
+        expected.append(rows("layernorm", t, H, norms * L + 1))
+    else:
+        expected += rms_forward(t, H, norms * L + 1)
+        expected.append(stream("pointwise_mul", 2 * t * INNER, t * INNER, L))
     if q == 1:
         expected.append(stream("~concat", B * kv * 20, B * kv * 20, 2 * L))
     same(listing.kernels, expected)
     assert listing.module_calls == modules * L + 4 + 2
+    types = {k["m"]: k["dtype"] for k in listing.kernels if k["op"] == "gemm"}
+    narrow = dict.fromkeys((60, 20, H, *(m for m, _ in into)), "fp8")
+    assert types == {5: "fp32", **narrow, V: "bf16"}
 
 
-@pytest.mark.parametrize(
-    ("model", "lookups", "sums"),
-    [
-        (gpt2(), 2, 2 * L + 1),
-        (opt(), 2, 2 * L + 1),
-        (mpt(), 1, 2 * L),
-        (llama(), 1, 2 * L),
-    ],
-)
-def test_what_an_eager_pass_looks_up(model: Any, lookups: int, sums: int):
-    """Tokens, and positions where they are learned, which are added to these."""
-    (listing,) = model.listings(
-        batch=B, input_len=S, phase="prefill", stack="eager", attention="flash"
-    )
+def test_an_eager_pass_of_mpt_looks_up_tokens_alone():
+    listing = of_pass(S, mpt(), S, stack="eager", attention="flash")
     counts = counted(listing.kernels)
-    assert counts[rows("gather", T, H)[0]] == lookups
-    assert counts[add(Q)[0]] == sums
+    assert (counts[rows("gather", T, H)[0]], counts[add(Q)[0]]) == (1, 2 * L)
 
 
 @pytest.mark.parametrize("name", ["bert", "vit", "mobilevit"])

@@ -11,6 +11,7 @@ import pytest
 from diffenergy.workload import LanguageModel, ModelShare, ModelSplit, load_model
 
 from .builders import flop, language_model
+from .published import of
 
 ATTENTION = ("context_attention", "generation_attention")
 
@@ -23,13 +24,11 @@ def rows(model: LanguageModel, op: str | tuple[str, ...], **choices: Any) -> lis
     return [k for k in listing.kernels if k["op"] in ops]
 
 
-LATENT = dict(
-    model_type="deepseek_v3", hidden_size=7168, num_hidden_layers=1,
-    num_attention_heads=128, num_key_value_heads=128, q_lora_rank=1536,
-    kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128,
-    first_k_dense_replace=1, intermediate_size=18432, n_routed_experts=256,
-    n_shared_experts=1, num_experts_per_tok=8, moe_intermediate_size=2048,
-    vocab_size=129280, max_position_embeddings=163840,
+LATENT = of(
+    model_type="deepseek_v3", h=7168, layers=1, heads=128, kv=128, inner=18432,
+    expert=2048, vocab=129280, positions=163840, q_lora_rank=1536, kv_lora_rank=512,
+    qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128, first_k_dense_replace=1,
+    n_routed_experts=256, n_shared_experts=1, num_experts_per_tok=8,
 )  # fmt: skip
 
 
@@ -46,19 +45,13 @@ def test_latent_attention_is_expanded_in_prefill_and_absorbed_in_decode():
     assert one["shared_kv"] and not many["shared_kv"]
     assert one["head_dim"] * 2 == 1_152 == model.kv_bytes_per_token("bf16")
     # the expansion costs the same whether keys or queries and outputs take it
-    (expanded,) = [
-        k for k in rows(model, "gemm", phase="prefill", input_len=64) if k["k"] == 512
-    ]
+    products = rows(model, "gemm", phase="prefill", input_len=64)
+    (expanded,) = [k for k in products if k["k"] == 512]
     assert (expanded["m"], expanded["n"]) == (64, 128 * 256)
-    absorbed = [
-        k for k in rows(model, "gemm", phase="decode", input_len=64) if k["batch"] > 1
-    ]
-    assert flop(absorbed) == flop([expanded]) / 64
-
-
-def test_queries_without_a_rank():
-    model = language_model(**LATENT | {"q_lora_rank": None})
-    first = rows(model, "gemm", phase="decode", input_len=8)[0]
+    products = rows(model, "gemm", phase="decode", input_len=64)
+    assert flop([k for k in products if k["batch"] > 1]) == flop([expanded]) / 64
+    plain = language_model(**LATENT | {"q_lora_rank": None})
+    first = rows(plain, "gemm", phase="decode", input_len=8)[0]
     assert (first["k"], first["n"]) == (7168, 128 * 192 + 576)
 
 
@@ -94,11 +87,10 @@ def test_layers_that_share_an_index_have_none_of_their_own():
     assert cached == 128 * 2
 
 
-GPT_OSS = dict(
-    model_type="gpt_oss", hidden_size=64, num_hidden_layers=4, num_attention_heads=8,
-    num_key_value_heads=2, head_dim=16, intermediate_size=48, num_local_experts=4,
-    num_experts_per_tok=2, sliding_window=32, vocab_size=100, attention_bias=True,
-    max_position_embeddings=4096,
+GPT_OSS = of(
+    model_type="gpt_oss", h=64, layers=4, heads=8, kv=2, inner=48, vocab=100,
+    positions=4096, head_dim=16, num_local_experts=4, num_experts_per_tok=2,
+    sliding_window=32, attention_bias=True,
     layer_types=["sliding_attention", "full_attention"] * 2,
 )  # fmt: skip
 
@@ -120,12 +112,10 @@ def test_windows_stop_the_cache():
     assert windows == {(32, True, 2), (0, True, 2)}
 
 
-LLAMA4 = dict(
-    model_type="llama4_text", hidden_size=64, num_hidden_layers=4,
-    num_attention_heads=4, num_key_value_heads=2, head_dim=16, intermediate_size=32,
-    intermediate_size_mlp=96, num_local_experts=8, num_experts_per_tok=1,
-    interleave_moe_layer_step=2, attention_chunk_size=100, vocab_size=50,
-    max_position_embeddings=10_000,
+LLAMA4 = of(
+    model_type="llama4_text", h=64, layers=4, heads=4, kv=2, inner=32, vocab=50,
+    positions=10_000, head_dim=16, intermediate_size_mlp=96, num_local_experts=8,
+    num_experts_per_tok=1, interleave_moe_layer_step=2, attention_chunk_size=100,
 )  # fmt: skip
 
 
@@ -151,13 +141,13 @@ def test_blocks_of_keys_are_chosen():
         sparse_num_index_heads=2, sparse_index_dim=16, sparse_topk_blocks=4,
         sparse_block_size=8, sparse_attention_freq=[0, 1, 1],
     )  # fmt: skip
-    model = language_model(
-        model_type="minimax_m3", hidden_size=64, num_hidden_layers=3,
-        num_attention_heads=4, num_key_value_heads=2, head_dim=16,
-        intermediate_size=32, num_local_experts=8, num_experts_per_tok=2,
-        moe_layer_freq=[0, 1, 1], dense_intermediate_size=48, vocab_size=50,
-        max_position_embeddings=10_000, sparse_attention_config=sparse,
+    config = of(
+        model_type="minimax_m3", h=64, layers=3, heads=4, kv=2, inner=32, vocab=50,
+        positions=10_000, head_dim=16, num_local_experts=8, num_experts_per_tok=2,
+        moe_layer_freq=[0, 1, 1], dense_intermediate_size=48,
+        sparse_attention_config=sparse,
     )  # fmt: skip
+    model = language_model(**config)
     calls = [
         (k["kv_len"], k["num_heads"], k["count"])
         for k in rows(model, ATTENTION, phase="decode", input_len=500)
@@ -169,14 +159,14 @@ def test_blocks_of_keys_are_chosen():
 def test_compressed_entries_are_kept():
     """DeepSeek V4: an entry of `d` elements for 4 or 128 tokens, with an index of `id`
     for the former; a window of raw ones as state."""
-    model = language_model(
-        model_type="deepseek_v4", hidden_size=64, num_hidden_layers=3,
-        num_attention_heads=4, num_key_value_heads=1, head_dim=32, q_lora_rank=16,
-        o_groups=2, o_lora_rank=8, sliding_window=128, hc_mult=4,
-        compress_ratios=[0, 4, 128, 0], index_n_heads=2, index_head_dim=16,
-        index_topk=64, n_routed_experts=8, n_shared_experts=1, num_experts_per_tok=2,
-        moe_intermediate_size=32, vocab_size=50, max_position_embeddings=100_000,
+    config = of(
+        model_type="deepseek_v4", h=64, layers=3, heads=4, kv=1, expert=32, vocab=50,
+        positions=100_000, head_dim=32, q_lora_rank=16, o_groups=2, o_lora_rank=8,
+        sliding_window=128, hc_mult=4, compress_ratios=[0, 4, 128, 0],
+        index_n_heads=2, index_head_dim=16, index_topk=64, n_routed_experts=8,
+        n_shared_experts=1, num_experts_per_tok=2,
     )  # fmt: skip
+    model = language_model(**config)
     assert model.kv_bytes_per_token("bf16") == 2 * ((32 + 16) / 4 + 32 / 128)
     assert model.state_bytes() == 3 * 128 * 32 * 2
     read = [
@@ -186,16 +176,12 @@ def test_compressed_entries_are_kept():
     assert sorted(read) == [(64, 4), (100, 4), (128, 4), (3200, 2)]
 
 
-QUANTISED = {
-    "quant_method": "mxfp4",
-    "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"],
-}
-
-
-def test_each_operator_has_its_own_type(tmp_path: Path):
-    """Attention in 16 bit, experts in 4 of weights and 8 of activations; a type that is
-    asked for holds for every linear layer."""
-    model = language_model(**GPT_OSS, quantization_config=QUANTISED)
+def test_each_operator_has_its_own_type():
+    """Attention in 16 bit, experts in 4 of weights and 8 of activations; a type of the
+    request holds for every linear layer, also where the checkpoint's is not read."""
+    exceptions = ["model.layers.*.self_attn", "lm_head"]
+    stated = {"quant_method": "mxfp4", "modules_to_not_convert": exceptions}
+    model = language_model(**GPT_OSS, quantization_config=stated)
     choices = dict(phase="decode", input_len=8)
     (experts,) = rows(model, "moe", **choices)
     assert (experts["dtype"], experts["weight_dtype"]) == ("mxfp8", "mxfp4")
@@ -209,6 +195,8 @@ def test_each_operator_has_its_own_type(tmp_path: Path):
     assert kinds == {("bf16", "int4"), ("bf16", "")}  # the router stays
     same = rows(model, ("moe", "gemm"), dtype="mxfp4", **choices)
     assert same == rows(model, ("moe", "gemm"), **choices)
+    unread = language_model(**GPT_OSS, quantization_config={"quant_method": "gguf"})
+    assert unread.listings(dtype="int4", **choices)[0].precision == "int4"
 
 
 def test_a_sidecar_says_what_the_config_does_not(tmp_path: Path):
@@ -233,24 +221,18 @@ def test_a_sidecar_says_what_the_config_does_not(tmp_path: Path):
     assert sum(model.layer_counts.values()) == 4 and len(model.layer_counts) == 3
 
 
-def test_a_quantisation_that_is_not_read_takes_a_dtype():
-    model = language_model(**GPT_OSS, quantization_config={"quant_method": "gguf"})
-    assert model.listings(dtype="int4", phase="decode")[0].precision == "int4"
-
-
 def test_experts_have_the_routing_of_the_request():
-    choices = dict(phase="decode", input_len=8)
-    for requested, stated in ((None, "random"), ("balanced", "balanced")):
-        (experts,) = rows(
-            language_model(**GPT_OSS), "moe", routing=requested, **choices
-        )
+    model = language_model(**GPT_OSS)
+    for routing, stated in ((None, "random"), ("balanced", "balanced")):
+        (experts,) = rows(model, "moe", routing=routing, phase="decode", input_len=8)
         assert experts["distribution"] == stated
 
 
 def test_a_step_of_drafted_tokens():
     """3 drafted tokens: a pass over 4 tokens that reads the cache once (4 times the
     heads), its logits, and 3 passes of the drafting layer."""
-    model = language_model(**GPT_OSS, num_nextn_predict_layers=1)
+    further = {"num_nextn_predict_layers": 1}
+    model = language_model(**GPT_OSS, **further)
     choices = dict(phase="decode", input_len=500, batch=2, base=False)
     plain = rows(model, ("moe", *ATTENTION), **choices)
     drafts = dict(speculative="mtp", accept=0.8, draft_tokens=3)
@@ -259,24 +241,16 @@ def test_a_step_of_drafted_tokens():
     for before, after in zip(plain, checked, strict=True):
         name = "num_tokens" if before["op"] == "moe" else "num_heads"
         assert after == before | {name: 4 * before[name]}
-    assert [(k["op"], k["count"]) for k in drafted] == [
-        ("generation_attention", 3),
-        ("moe", 3),
-    ]
+    passes = [(k["op"], k["count"]) for k in drafted]
+    assert passes == [("generation_attention", 3), ("moe", 3)]
     heads = [
         (k["m"], k["count"]) for k in rows(model, "gemm", **choices, **drafts)
         if k["n"] == 100
     ]  # fmt: skip
     assert heads == [(2 * 4, 1), (2, 3)]
-
-
-def test_a_predicting_layer_is_like_the_last():
-    """The first of two layers is dense, the second has experts."""
-    model = language_model(
-        **LATENT | {"num_hidden_layers": 2}, num_nextn_predict_layers=1
-    )
-    choices = dict(phase="decode", input_len=8, speculative="mtp", accept=0.8)
-    experts = rows(model, "moe", **choices, draft_tokens=3)
+    # a predicting layer is like the last of two: the first is dense
+    model = language_model(**LATENT | {"num_hidden_layers": 2}, **further)
+    experts = rows(model, "moe", phase="decode", input_len=8, **drafts)
     assert [k["count"] for k in experts] == [1, 3]
 
 
@@ -317,3 +291,14 @@ def test_replicas_that_share_experts_route_their_tokens_together():
     }
     assert ("all_to_all", 6 * 64 * 2 // 2 * 2, 4, 2 * 4) in sent
     assert ("all_gather", 6 * 64 * 2, 2, 4) in sent
+
+
+def test_stages_send_what_they_make_to_the_next():
+    """Four stages, one of which begins in another host: two transfers of 6 tokens of 64
+    features in 16 bit within the host, one over the network."""
+    share = ModelShare(stages=4, far=1, rate=5e10)
+    model = language_model(**GPT_OSS).placed(share)
+    kernels = rows(model, "collective", phase="decode", input_len=8, batch=6)
+    sent = [(k["collective"], k["bytes"], k["link_rate"], k["count"]) for k in kernels]
+    size = 6 * 64 * 2
+    assert sent == [("send_recv", size, 0, 2), ("send_recv", size, 5e10, 1)]

@@ -47,14 +47,11 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("name", model_names())
-def test_parameter_counts_are_the_published_ones(name):
+def test_a_model_has_its_published_parameters_and_is_read_back(name, tmp_path):
     assert name in PUBLISHED, f"add what is published of {name} to `PUBLISHED`"
-    assert load_model(name).parameters() == PUBLISHED[name]
-
-
-@pytest.mark.parametrize("name", model_names())
-def test_defaults_give_listings_that_are_read_back(name, tmp_path):
-    listings = load_model(name).listings()
+    model = load_model(name)
+    assert model.parameters() == PUBLISHED[name]
+    listings = model.listings()
     path = tmp_path / "model.jsonl"
     path.write_text(listing_lines(listings))
     assert read_listings(path) == listings
@@ -72,7 +69,7 @@ def test_decode_is_one_step_at_the_input_length():
     assert rope["elements"] * rope["writes"] * 2 == written
 
 
-@pytest.mark.parametrize("steps", [1, 2, 7, 8, 9, 127, 1000])
+@pytest.mark.parametrize("steps", [1, 9, 1000])
 def test_parts_of_a_generation_cover_all_steps(steps):
     model = load_model("llama-2-7b")
     prefill, decode = model.listings(input_len=100, output_len=steps + 1)
@@ -89,19 +86,13 @@ def test_parts_of_a_generation_cover_all_steps(steps):
 
 
 @pytest.mark.parametrize(
-    "dtype, gemm, values, head",
-    [
-        ("fp32", "fp32", "fp32", "fp32"),
-        ("tf32", "tf32", "fp32", "tf32"),
-        ("fp16", "fp16", "fp16", "fp16"),
-        ("fp8", "fp8", "bf16", "bf16"),
-        ("fp8_block", "fp8_block", "bf16", "bf16"),
-    ],
+    "dtype, values, head",
+    [("fp32", "fp32", "fp32"), ("tf32", "fp32", "tf32"), ("fp8_block", "bf16", "bf16")],
 )
-def test_operand_types(dtype, gemm, values, head):
+def test_operand_types(dtype, values, head):
     (listing,) = load_model("llama-3.1-8b").listings(phase="prefill", dtype=dtype)
     down = one(listing.kernels, op="gemm", k=14336)
-    assert (down["dtype"], down["tensor_core"]) == (gemm, dtype != "fp32")
+    assert (down["dtype"], down["tensor_core"]) == (dtype, dtype != "fp32")
     assert one(listing.kernels, op="context_attention")["dtype"] == values
     assert one(listing.kernels, op="gemm", n=128256)["dtype"] == head
 
@@ -159,13 +150,9 @@ def test_eager_stack_reproduces_traces(traces, traced):
         more = collections.Counter()
         for key, number in (launches - named).items():
             more[dict(key).get("fn", dict(key)["op"])] += number
-        assert not named - launches and dict(more) == LOOKUPS.get(traced, {}), (
-            listing.name
-        )
+        assert not named - launches, listing.name
+        assert dict(more) == LOOKUPS.get(traced, {}), listing.name
         assert built.module_calls == expected.module_calls
-
-
-# Configs and requests that are refused ----------------------------------------------
 
 
 def test_choices_have_defaults():
@@ -179,6 +166,11 @@ def test_choices_have_defaults():
     )  # fmt: skip
     request = load_model("vit-large").request()
     assert request.phase == "forward" and request.input_len is None
+    request = load_model("gpt2").request(phase="train", batch=4)
+    assert (request.input_len, request.dtype) == (512, "bf16")
+    assert (request.attention, request.stack) == ("flash", "serving")
+    assert (request.accumulation, request.checkpointing) == (1, False)
+    assert request.output_len is None and not request.base
 
 
 def test_models_of_a_kind_share_their_program():

@@ -13,7 +13,7 @@ import pytest
 from diffenergy.workload import Config, LanguageModel, load_model
 from diffenergy.workload.models import Model, model_from_config
 
-from .published import BUNDLED, GEMMA, OTHERS, VL25, Published
+from .published import BUNDLED, OTHERS, Published
 
 TOKENS = 2048
 
@@ -153,7 +153,7 @@ def test_gemma_4_by_the_heads_of_every_layer():
 
 def test_gemma_3_states_extended_positions():
     """As vLLM reads it: 131,072 are with the factor 8 of the full layers."""
-    values = {"model_type": "gemma3_text", **GEMMA}
+    values = {"model_type": "gemma3_text", **OTHERS["gemma3_text"][0]}
     values["rope_scaling"] = {"rope_type": "linear", "factor": 8.0}
     model = model_from_config(Config("gemma", "config.json", values))
     assert model.max_positions == 131_072
@@ -161,9 +161,10 @@ def test_gemma_3_states_extended_positions():
 
 def test_a_window_from_a_later_layer_on_is_none_before():
     """Qwen2 states windows that no layer has: all come before `max_window_layers`."""
-    values = {"model_type": "qwen2_5_vl_text", **VL25, "use_sliding_window": True}
+    kind = "qwen2_5_vl_text"
+    values = {"model_type": kind, **OTHERS[kind][0], "use_sliding_window": True}
     model = language(model_from_config(Config("vl", "config.json", values)))
-    check(model, OTHERS["qwen2_5_vl_text"][1])
+    check(model, OTHERS[kind][1])
 
 
 def test_files_of_quantised_checkpoints():

@@ -70,7 +70,6 @@ CONFIGS = [
     ),
     config("`n_embd` is 50, which `n_head` 3 does not divide", "gpt2", n_embd=50),
     config("`n_layer` is 2.5; allowed is a whole number", "gpt2", n_layer=2.5),
-    config(f'`n_layer` is "{"x" * 36}...; allowed', "gpt2", n_layer="x" * 39),
     config("`num_hidden_layers` is 1000000000; allowed is a whole number of at least "
            "1, up to 10,000; correct the config.", "qwen3_moe",
            num_hidden_layers=10**9),
@@ -84,8 +83,6 @@ CONFIGS = [
     config("`num_attention_heads` is 3, which .. heads` 2", "llama",
            num_key_value_heads=2),
     config("`mlp_bias` is 1; allowed is true or false", "llama", mlp_bias=1),
-    config("`tie_word_embeddings` .. true or false", "llama", tie_word_embeddings="no"),
-    config("`use_sliding_window` is 0; allowed is", "qwen2", use_sliding_window=0),
     config("`rope_scaling` is", "llama", rope_scaling="yarn"),
     config("`rope_scaling`: `factor` is -1; allowed", "llama",
            rope_scaling={"type": "yarn", "factor": -1}),
@@ -97,10 +94,7 @@ CONFIGS = [
     config("`hidden_size` is 50, which", "bert", hidden_size=50),
     config("`patch_size` is 36; allowed is at most", "vit", patch_size=36),
     config("`depths` is [1]; allowed is a list of 2", "resnet", depths=[1]),
-    *(
-        config("`depths` is .. whole numbers of at least 1", "resnet", depths=depths)
-        for depths in ([3, 0], [3, True], [3, 6.5], [])
-    ),
+    config("`depths` is .. whole numbers of at least 1", "resnet", depths=[3, 6.5]),
     config("`hidden_sizes` is 16; allowed is a list of", "resnet", hidden_sizes=16),
     config('`layer_type` is "basic"; allowed is', "resnet", layer_type="basic"),
     config("a list of 3 numbers", "mobilevit", hidden_sizes=[36, 48]),
@@ -109,7 +103,6 @@ CONFIGS = [
     config("`image_size` is 96; allowed is a multiple of 64",
            "mobilevit", image_size=96),
     config("`mlp_ratio` is 0.0; allowed is a finite", "mobilevit", mlp_ratio=0.0),
-    config("`mlp_ratio` is true; allowed is a finite", "mobilevit", mlp_ratio=True),
     config("`expand_ratio` is Infinity", "mobilevit", expand_ratio=INF),
     config("near are gpt2", "gpt2", model_type="gpt5"),
     config("lists them) none is near", "gpt2", model_type="wxyz9"),
@@ -242,9 +235,7 @@ STEPS = [
     training("`lora` .. convolutions", "resnet-50", lora=8),
     training("`phase` is 'train', but llama-4-scout has only prefill", "llama-4-scout"),
     training("has fused attention alone", "deepseek-v3", attention="eager"),
-    training("has only serving", "deepseek-v3", stack="eager"),
     training("has experts, whose adapters", "deepseek-v3", lora=8),
-    training("deepseek-v3 has 61 layers", "deepseek-v3", frozen_layers=62),
     training("a training step has only", "deepseek-v3", dtype="int8"),
 ]  # fmt: skip
 GEMM = dict(op="gemm", m=64, n=32, k=16, dtype="bf16")
@@ -268,10 +259,8 @@ def kernel(sentence: str, values: dict[str, Any], **changes: Any) -> Any:
     return row(where + sentence, read_listings, File(text, "work.jsonl"))
 
 
-def select(sentence: str, list_kernels: list[str], name: str | None) -> Any:
-    text = "".join(
-        json.dumps({"name": x, "kernels": [GEMM]}) + "\n" for x in list_kernels
-    )
+def select(sentence: str, names: list[str], name: str | None) -> Any:
+    text = "".join(json.dumps({"name": x, "kernels": [GEMM]}) + "\n" for x in names)
     return row(sentence, lambda path: select_listing(read_listings(path), name),
                File(text, "work.jsonl"))  # fmt: skip
 
@@ -279,18 +268,14 @@ def select(sentence: str, list_kernels: list[str], name: str | None) -> Any:
 KERNELS = [
     kernel("`m` is 0 .. at least 1", GEMM, m=0),
     kernel("`m` is NaN .. finite", GEMM, m=NAN),
-    kernel("`m` .. finite", GEMM, m=10**400),
     kernel("`m` is 128.5 .. whole number of at least 1", GEMM, m=128.5),
-    kernel('`m` is "64"', GEMM, m="64"),
     kernel("`m` is true", GEMM, m=True),
     kernel("`m` of gemm is missing", GEMM, m=None),
     kernel('`dtype` is "fp7" .. bf16', GEMM, dtype="fp7"),
-    kernel("`dtype` is 16", GEMM, dtype=16),
     kernel("`count` is -1 .. at least 0", GEMM, count=-1),
     kernel("`tensor_core` is 1 .. true", GEMM, tensor_core=1),
     kernel("`zero_share` is 1.5 .. 0 to 1", GEMM, zero_share=1.5),
     kernel('`layout` is "xy" .. tn', GEMM, layout="xy"),
-    kernel('`weights` is "c" .. none', GEMM, weights="c"),
     kernel("`op` is \"gem\" .. 'gemm'", GEMM, op="gem"),
     kernel("`op` is missing .. gemm", GEMM, op=None),
     kernel("`in_channels` is 6 .. `groups` 4", CONV, groups=4),
@@ -303,15 +288,12 @@ LISTINGS = [
     row(sentence, read_listings, File(content, "work.jsonl"))
     for content, sentence in (
         (b"", "is empty .. `kernels`"),
-        (b"\n \n", "is empty"),
         (b'{"name": "x", ', "line 1 .. broken JSON"),
         (b"[" * 100_000, "line 1 .. broken JSON"),
         (b"[1, 2]", "line 1 .. [1, 2] .. JSON object"),
         (b'{"name": "x"}', "line 1 .. `kernels` is missing"),
-        (b'{"kernels": []}', "`kernels` is []"),
         (b'{"kernels": {"op": "gemm"}}', "`kernels` .. list"),
         (b'{"kernels": [3]}', "kernel 1 .. 3 .. object"),
-        (b'{"name": 3, "kernels": [{}]}', "`op` is missing"),
         (b'{"name": "\xff"}', "not UTF-8"),
         (None, "is a folder"),
     )

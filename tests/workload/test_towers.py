@@ -2,30 +2,30 @@
 models that score tokens without a head, and kinds that are not built."""
 
 import collections
-import csv
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from diffenergy.workload import Config, LanguageModel, load_model
-from diffenergy.workload.models import Model, model_from_config, model_names
+from diffenergy.workload import LanguageModel, load_model
+from diffenergy.workload.models import Model, model_names
 from diffenergy.workload.models._checkpoint.formats import Precision
 from diffenergy.workload.models._towers import Tower
 
 from .builders import attention_flop, flop, of_config, sizes_of
+from .published import of
 
 BF16 = Precision("bf16", "bf16", "bf16")
-TEXT = dict(
-    model_type="llama", num_hidden_layers=2, hidden_size=60, num_attention_heads=3,
-    intermediate_size=100, vocab_size=77, max_position_embeddings=4000,
-)  # fmt: skip
+TEXT = of(model_type="llama", h=60, layers=2, heads=3, inner=100, vocab=77,
+          positions=4000)  # fmt: skip
 TEXT_PARAMETERS = 2 * (4 * 60**2 + 3 * 60 * 100 + 2 * 60) + 60 + 2 * 77 * 60
 TINY = dict(
     depth=2, hidden_size=48, num_heads=3, intermediate_size=100, patch_size=4,
     temporal_patch_size=2, spatial_merge_size=2, out_hidden_size=60,
     num_position_embeddings=30, deepstack_visual_indexes=[0],
 )  # fmt: skip
+
+
+SOUND = {"audio_config": {"hidden_size": 8}}
 
 
 def whole(kind: str, vision: dict | None, text: dict | None = None, **more) -> Model:
@@ -40,114 +40,71 @@ def tower(*args: Any, **more: Any) -> Tower:
     return model.tower
 
 
-def qwen(layers: int, hidden: int, inner: int, out: int, deep: int) -> tuple:
-    vision = dict(
-        depth=layers, hidden_size=hidden, num_heads=16, intermediate_size=inner,
-        patch_size=16, temporal_patch_size=2, spatial_merge_size=2, in_channels=3,
-        out_hidden_size=out, num_position_embeddings=2304,
-        deepstack_visual_indexes=list(range(deep)),
-    )  # fmt: skip
-    return "qwen3_vl" if deep else "qwen3_5", vision, out, {}
-
-
-SIGLIP = dict(
-    hidden_size=1152, num_hidden_layers=27, num_attention_heads=16,
-    intermediate_size=4304, num_channels=3,
-)  # fmt: skip
-PIXTRAL = dict(
-    hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, head_dim=64,
-    intermediate_size=4096, patch_size=14,
-)  # fmt: skip
+SIGLIP = of(h=1152, layers=27, heads=16, inner=4304, num_channels=3)
 GEMMA4 = SIGLIP | dict(
     head_dim=72, patch_size=16, pooling_kernel_size=3, position_embedding_size=10240
 )
-SCOUT = dict(
-    hidden_size=1408, image_size=336, vision_output_dim=4096, num_hidden_layers=34
-)
+SCOUT = of(h=1408, image_size=336, vision_output_dim=4096, layers=34)
 QWEN25 = dict(
     depth=32, hidden_size=1280, num_heads=16, intermediate_size=3420, patch_size=14,
     temporal_patch_size=2, spatial_merge_size=2, in_chans=3, out_hidden_size=3584,
     window_size=112, fullatt_block_indexes=[7, 15, 23, 31],
 )  # fmt: skip
-PUBLISHED = {
-    "Qwen3-VL-2B": (*qwen(24, 1024, 4096, 2048, 3), 406_957_056),
-    "Qwen3-VL-4B": (*qwen(24, 1024, 4096, 2560, 3), 415_347_712),
-    "Qwen3-VL-8B": (*qwen(27, 1152, 4304, 4096, 3), 576_388_336),
-    "Qwen3-VL-30B-A3B": (*qwen(27, 1152, 4304, 2048, 3), 538_631_408),
-    "Qwen3.5-27B": (*qwen(27, 1152, 4304, 5120, 0), 460_730_096),
-    "Qwen3.5-35B-A3B": (*qwen(27, 1152, 4304, 2048, 0), 446_571_248),
-    "Qwen3.5-9B": (*qwen(27, 1152, 4304, 4096, 0), 456_010_480),
-    "Qwen3.5-122B-A10B": (*qwen(27, 1152, 4304, 3072, 0), 451_290_864),
-    # Qwen2.5-VL-7B has 8,292,166,656 with its tower, 7,615,616,512 without
-    "Qwen2.5-VL-7B": ("qwen2_5_vl", QWEN25, 3584, {}, 676_550_144),
-    "LFM2.5-VL-1.6B": (
-        "lfm2_vl", SIGLIP | dict(patch_size=16, num_patches=256), 2048,
-        dict(projector_hidden_size=2048, projector_use_layernorm=False), 426_285_296,
-    ),
-    "Devstral-Small-2": ("mistral3", PIXTRAL, 5120, {}, 438_958_080),
-    "Gemma-4-26B-A4B": ("gemma4", GEMMA4, 2816, {}, 572_792_112),
-    # google/gemma-3-4b-it has 4,300,079,472 with its tower, 3,880,263,168 without
-    "Gemma-3-4B": (
-        "gemma3", SIGLIP | dict(patch_size=14, image_size=896), 2560, {}, 419_816_304,
-    ),
-    # Llama-4-Scout has 108,641,793,536 with its tower, 107,769,861,120 without
-    "Llama-4-Scout": ("llama4", SCOUT, 5120, {}, 871_932_416),
-    "the defaults of Llama4VisionConfig": ("llama4", {}, 5120, {}, 455_178_240),
-}  # fmt: skip
+QWEN3 = dict(
+    num_heads=16, patch_size=16, temporal_patch_size=2, spatial_merge_size=2,
+    in_channels=3, num_position_embeddings=2304, deepstack_visual_indexes=[5, 11, 17],
+)  # fmt: skip
+QWEN3_2B = QWEN3 | dict(
+    depth=24, hidden_size=1024, intermediate_size=4096, out_hidden_size=2048
+)
+QWEN3_8B = QWEN3 | dict(
+    depth=27, hidden_size=1152, intermediate_size=4304, out_hidden_size=4096
+)
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_parameters_are_the_published_ones(name: str):
-    kind, vision, hidden, more, parameters = PUBLISHED[name]
+@pytest.mark.parametrize(
+    ("kind", "vision", "hidden", "more", "parameters"),
+    [
+        ("qwen3_vl", QWEN3_2B, 2048, {}, 406_957_056),
+        ("qwen3_vl", QWEN3_8B, 4096, {}, 576_388_336),
+        # Qwen2.5-VL-7B has 8,292,166,656 with its tower, 7,615,616,512 without
+        ("qwen2_5_vl", QWEN25, 3584, {}, 676_550_144),
+        # LFM2.5-VL-1.6B
+        ("lfm2_vl", SIGLIP | dict(patch_size=16, num_patches=256), 2048,
+         dict(projector_hidden_size=2048, projector_use_layernorm=False), 426_285_296),
+        # google/gemma-3-4b-it has 4,300,079,472 with its tower, 3,880,263,168 without
+        ("gemma3", SIGLIP | dict(patch_size=14, image_size=896), 2560, {}, 419_816_304),
+        # the defaults of Llama4VisionConfig
+        ("llama4", {}, 5120, {}, 455_178_240),
+    ],
+)  # fmt: skip
+def test_parameters_are_the_published_ones(kind, vision, hidden, more, parameters):
+    """Those of bundled models are in `published.py`."""
     text = dict(hidden_size=hidden, num_attention_heads=1)
     assert tower(kind, vision, text, **more).parameters == parameters
 
 
-@pytest.mark.shared_data
-def test_totals_of_real_configs(shared: Path):
-    """Of all whose config describes the tower; Whisper's is the encoder, part of the
-    model itself."""
-    facts = shared / "data" / "facts"
-    with (facts / "models_extra.csv").open() as file:
-        rows = [x for x in csv.DictReader(file) if x["tower_params"] not in ("", "0")]
-    described = [row for row in rows if row["model_type"] != "llama4"]
-    assert len(described) >= 12
-    for row in described:
-        name = row["name"].replace("/", "--")
-        model = load_model(facts / "model_configs" / f"{name}.json")
-        assert isinstance(model, LanguageModel)
-        assert model.parameters() == int(row["total_params"]), name
-        if model.tower is not None:
-            assert model.tower.parameters == int(row["tower_params"]), name
-
-
 def test_windows_of_qwen25():
     """1024 x 1024 pixels: 37 x 37 tokens of 2 x 2 patches, which see all others in 4
-    layers and their 8 x 8 in 28."""
-    kind, vision, hidden, more, _ = PUBLISHED["Qwen2.5-VL-7B"]
-    vision_tower = tower(kind, vision, dict(hidden_size=hidden, num_attention_heads=28))
+    layers and their 8 x 8 in 28. As published, its language model's keys stand
+    outside."""
+    hidden = dict(hidden_size=3584, num_attention_heads=28)
+    vision_tower = tower("qwen2_5_vl", QWEN25, hidden)
     n = 4 * 37**2
     assert vision_tower.usual == n // 4
-    whole_layers, windows = 4 * n * n, 28 * -(-n // 64) * 64**2
-    assert attention_flop(
-        vision_tower.rows(1, vision_tower.usual, BF16)
-    ) == 4 * 1280 * (whole_layers + windows)
-
-
-def test_a_tower_beside_a_config_that_is_not_nested():
-    """Qwen2.5-VL as published: the keys of its language model stand outside."""
+    pairs = 4 * n * n + 28 * -(-n // 64) * 64**2
+    rows = vision_tower.rows(1, vision_tower.usual, BF16)
+    assert attention_flop(rows) == 4 * 1280 * pairs
     values = TEXT | dict(model_type="qwen2_5_vl", vision_config=QWEN25)
-    flat = model_from_config(Config("flat", "config.json", values))
     nested = whole("qwen2_5_vl", QWEN25, {"model_type": "qwen2_5_vl_text"})
-    assert flat.parameters() == nested.parameters()
+    assert of_config(values, Model).parameters() == nested.parameters()
 
 
 def test_work_of_one_image():
     """Qwen3-VL-8B: 1024 x 1024 pixels are 64 x 64 patches and 1,024 tokens. SigLIP
     so400m/14 at 384 pixels (arXiv 2303.15343): 729 patches, 0.60 and 0.066 TFLOP."""
-    kind, vision, hidden, more, _ = PUBLISHED["Qwen3-VL-8B"]
-    text = dict(hidden_size=hidden, num_attention_heads=32)
-    vision_tower = tower(kind, vision, text, **more)
+    text = dict(hidden_size=4096, num_attention_heads=32)
+    vision_tower = tower("qwen3_vl", QWEN3_8B, text)
     rows = vision_tower.rows(1, vision_tower.usual, BF16)
     h, inner, wide = 1152, 4304, 4 * 1152
     layers = 27 * 4096 * (4 * h * h + 2 * h * inner)
@@ -169,22 +126,15 @@ def test_every_kernel_of_a_small_tower():
     counts = collections.Counter({sizes_of(k): k["count"] for k in listing.kernels})
     p, t = 6 * 24, 6 * 6
     expected = {
-        ("gemm", p, 48, 96, "bf16"): 1,
-        ("positions", p * 48, 5, 1): 1,
+        ("gemm", p, 48, 96, "bf16"): 1, ("positions", p * 48, 5, 1): 1,
         ("layernorm", p, 48, True): 2 * 2 + 1,  # the merger's: as many rows
-        ("gemm", p, 144, 48, "bf16"): 2,
-        ("rope", p * 96, 1, 1): 2,
-        ("attention", 6, 24, 24, 3, 16, False): 2,
-        ("gemm", p, 48, 48, "bf16"): 2,
-        ("gemm", p, 100, 48, "bf16"): 2,
-        ("gelu", p * 100, 1, 1): 2,
-        ("gemm", p, 48, 100, "bf16"): 2,
-        ("layernorm", t, 192, False): 1,
-        ("gemm", t, 192, 192, "bf16"): 2,
-        ("gelu", t * 192, 1, 1): 2,
-        ("gemm", t, 60, 192, "bf16"): 2,
-        ("add", t * 60, 2, 1): 1,
-    }
+        ("gemm", p, 144, 48, "bf16"): 2, ("rope", p * 96, 1, 1): 2,
+        ("attention", 6, 24, 24, 3, 16, False): 2, ("gemm", p, 48, 48, "bf16"): 2,
+        ("gemm", p, 100, 48, "bf16"): 2, ("gelu", p * 100, 1, 1): 2,
+        ("gemm", p, 48, 100, "bf16"): 2, ("layernorm", t, 192, False): 1,
+        ("gemm", t, 192, 192, "bf16"): 2, ("gelu", t * 192, 1, 1): 2,
+        ("gemm", t, 60, 192, "bf16"): 2, ("add", t * 60, 2, 1): 1,
+    }  # fmt: skip
     assert list(counts)[0] == list(expected)[0]
     assert {kernel: counts[kernel] for kernel in expected} == expected
     plain = model.listings(phase="prefill", dtype="fp8", batch=3, input_len=5 + 12)
@@ -239,18 +189,21 @@ def test_large_images_are_tiles():
         llama.rows(3, 300, BF16)
 
 
-def test_what_is_left_out_is_said():
-    """An unknown tower, one that is not described, and one of sound."""
-    assert whole("qwen3_vl", TINY).notes == whole("unknown_vl", None).notes == ()
-    (note,) = whole("unknown_vl", TINY).notes
-    assert note.startswith("the vision tower of `model_type` 'unknown_vl' is not known")
-    (note,) = whole("qwen3_vl", None).notes
-    assert note.endswith("has no `vision_config`: its tower is left out.")
-    (note,) = whole("gemma4", TINY | GEMMA4, audio_config={"hidden_size": 8}).notes
-    assert note.startswith("the audio tower of `model_type` 'gemma4' is not known")
-    (note,) = whole("voxtral", None, audio_config={"hidden_size": 8}).notes
-    assert note.startswith("the audio tower of `model_type` 'voxtral' is not known")
-    assert whole("qwen3_vl", TINY, language_model_only=True).notes == ()
+@pytest.mark.parametrize(
+    ("kind", "vision", "more", "words"),
+    [
+        ("qwen3_vl", TINY, {}, None), ("unknown_vl", None, {}, None),
+        ("qwen3_vl", TINY, {"language_model_only": True}, None),
+        ("unknown_vl", TINY, {}, "the vision tower of `model_type` 'unknown_vl' is"),
+        ("qwen3_vl", None, {}, "has no `vision_config`: its tower is left out."),
+        ("gemma4", TINY | GEMMA4, SOUND, "the audio tower of `model_type` 'gemma4' is"),
+        ("voxtral", None, SOUND, "the audio tower of `model_type` 'voxtral' is not"),
+    ],
+)  # fmt: skip
+def test_what_is_left_out_is_noted(kind, vision, more, words):
+    notes = whole(kind, vision, **more).notes
+    assert len(notes) == (words is not None)
+    assert all(words in note for note in notes)
 
 
 def test_a_multimodal_config_names_its_head_outside():

@@ -31,6 +31,7 @@ from .builders import (
     rotated,
     rows,
     same,
+    same_counts,
     step,
     stream,
 )
@@ -132,60 +133,49 @@ def rms_backward(n, cols, times):
     ]  # fmt: skip
 
 
-def test_gradients_of_a_llama_with_grouped_queries():
-    """Qwen3: norms of queries and keys; biases of the MLP alone. Three heads share
-    keys, whose gradients are summed."""
-    model = llama("qwen3", mlp_bias=True)
-    _, backward, _ = step(model, stack="eager", attention="eager")
-    q, k, scores = T * 60, T * 20, B * 6 * S * S
-    expected = [
-        *loss_backward(), *rms_backward(T, H, 2 * L + 1),
-        *rms_backward(T * 6, 10, L), *rms_backward(T * 2, 10, L),
-        stream("zero", 0, V * H), rows("gather", T, H),
-        add(Q, 2 * L), add(Q, 3 * L),  # skips; inputs of q, k, v and of gate, up
-        *linear_backward(H, INNER, L), *linear_backward(INNER, H, 2 * L),
-        stream("pointwise_mul", 2 * T * INNER, T * INNER, 2 * L),
-        stream("silu_backward", 2 * T * INNER, T * INNER, L),
-        *linear_backward(H, 60, L, bias=False), *linear_backward(60, H, L, bias=False),
-        *linear_backward(20, H, 2 * L, bias=False),
-        *rotated(q), *rotated(k), *attention_backward(B * 6, 10),
-        stream("typecast_to_fp32", scores, scores, L, out="fp32", zeros=HALF),
-        stream("softmax_backward", 2 * scores, scores, L, "fp32", zeros=HALF),
-        stream("typecast_to_bf16", scores, scores, L, "fp32", "bf16", zeros=HALF),
-        stream("scalar_mul", scores, scores, L, zeros=HALF),
-        stream("~copy", q, q, 2 * L), stream("~sum_of_groups", q, q / 3, 2 * L),
-    ]  # fmt: skip
-    same(backward, expected)
+DENSE = {"qwen3": (2, "silu"), "gemma2": (4, "gelu"), "cohere": (1, "silu")}
+"""Of a layer norms; the activation."""
 
 
-@pytest.mark.parametrize(
-    ("kind", "norms", "skips", "joined"), [("gemma2", 4, 2, 3), ("cohere", 1, 1, 4)]
-)
-def test_gradients_of_dense_families(kind: str, norms: int, skips: int, joined: int):
-    """`joined`: gradients of an input that are added to those of another layer; in
-    Command R gate and up read the queries' input, too."""
-    forward, backward, _ = step(dense(kind), stack="eager", attention="flash")
+@pytest.mark.parametrize("kind", DENSE)
+def test_gradients_of_dense_families(kind: str):
+    """Five sums a layer: of skips, and of an input's gradients by several layers (in
+    Command R gate and up read the queries' input, too). Qwen3 has norms of queries and
+    keys, and here biases of the MLP alone. Three heads share keys, whose gradients are
+    summed."""
+    norms, fn = DENSE[kind]
+    bias = kind == "qwen3"
+    model = llama("qwen3", mlp_bias=True) if bias else dense(kind)
+    forward, backward, _ = step(model, stack="eager", attention="flash")
     q, k = T * 60, T * 20
-    fn = "gelu" if kind == "gemma2" else "silu"
+    heads = [*rms_backward(T * 6, 10, L), *rms_backward(T * 2, 10, L)] if bias else []
     windows = (3, 0) if kind == "gemma2" else (0, 0)
-    attention = [
-        (("attention_backward", B, S, S, 6, 2, 10, x, True), 1) for x in windows
-    ]
+    attention = [("attention_backward", B, S, S, 6, 2, 10, x, True) for x in windows]
     expected = [
-        *loss_backward(), *rms_backward(T, H, norms * L + 1),
-        stream("zero", 0, V * H), rows("gather", T, H),
-        add(Q, (skips + joined) * L),
-        *linear_backward(H, INNER, L, bias=False),
-        *linear_backward(INNER, H, 2 * L, bias=False),
+        *loss_backward(), *rms_backward(T, H, norms * L + 1), *heads,
+        stream("zero", 0, V * H), rows("gather", T, H), add(Q, 5 * L),
+        *linear_backward(H, INNER, L, bias), *linear_backward(INNER, H, 2 * L, bias),
         stream("pointwise_mul", 2 * T * INNER, T * INNER, 2 * L),
         stream(f"{fn}_backward", 2 * T * INNER, T * INNER, L),
         *linear_backward(H, 60, L, bias=False), *linear_backward(60, H, L, bias=False),
         *linear_backward(20, H, 2 * L, bias=False), *rotated(q), *rotated(k),
-        *attention, stream("~sum_of_groups", q, q / 3, 2 * L),
+        *((row, 1) for row in attention), stream("~sum_of_groups", q, q / 3, 2 * L),
     ]  # fmt: skip
     same(backward, expected)
-    counts = counted(forward)
-    assert counts[add(Q)[0]] == 2 * L
+    assert counted(forward)[add(Q)[0]] == 2 * L
+    if kind != "qwen3":
+        return
+    eager = counted(step(model, stack="eager", attention="eager")[1])
+    scores = B * 6 * S * S
+    inside = [
+        *attention_backward(B * 6, 10),
+        stream("typecast_to_fp32", scores, scores, L, out="fp32", zeros=HALF),
+        stream("softmax_backward", 2 * scores, scores, L, "fp32", zeros=HALF),
+        stream("typecast_to_bf16", scores, scores, L, "fp32", "bf16", zeros=HALF),
+        stream("scalar_mul", scores, scores, L, zeros=HALF),
+        stream("~copy", q, q, 2 * L),
+    ]  # fmt: skip
+    same_counts(eager - counted(backward), inside)
 
 
 R = 4
@@ -266,22 +256,12 @@ def test_a_stage_of_a_pipeline_ends_with_a_sum():
     assert not any(V in row for row in (*forward, *backward))
 
 
-def test_norms_of_mpt_do_not_shift():
-    """One of two layers frozen: four matrices, two norms of H weights, the last norm;
-    the head is the table, which is frozen."""
-    *_, optimizer = step(mpt(), frozen_layers=1)
-    assert {k["elements"] for k in optimizer} == {4 * H * H + 2 * H * 2 * H + 3 * H}
-
-
 def test_optimizer_of_a_small_step():
     model = gpt2()
     *_, fused = step(model)
     *_, eager = step(model, stack="eager")
-    n = (
-        (V + P) * H
-        + L * (4 * H * H + 4 * H + 2 * H * INNER + INNER + H + 4 * H)
-        + 2 * H
-    )
+    layer = 4 * H * H + 4 * H + 2 * H * INNER + INNER + H + 4 * H
+    n = (V + P) * H + L * layer + 2 * H
     assert model.parameters() == n
     norm = stream("gradient_norm", n, 0)
     adamw = stream("adamw", 3.5 * n, 3.5 * n, dtype="fp32")  # 14 B of 4 B each
@@ -290,6 +270,10 @@ def test_optimizer_of_a_small_step():
     *_, rest = step(model.placed(ModelShare(shards=7)))
     assert {k["elements"] for k in rest} == {-(-n // 7)} != {n // 7}
     same(eager, [norm, stream("scalar_mul", n, n), adamw])
+    # MPT's norms do not shift; one of two layers frozen: four matrices, two norms of H
+    # weights, the last norm; the head is the table, which is frozen
+    *_, optimizer = step(mpt(), frozen_layers=1)
+    assert {k["elements"] for k in optimizer} == {4 * H * H + 2 * H * 2 * H + 3 * H}
 
 
 @pytest.mark.parametrize("attention", ["flash", "eager"])
@@ -339,27 +323,21 @@ def test_a_fused_forward_pass_with_eager_attention():
 
 
 @pytest.mark.parametrize(
-    ("fn", "known", "again"),
-    [("gelu_new", "gelu", True), ("gelu", "gelu", True), ("relu", "relu", False)],
+    ("stated", "fn", "again"),
+    [("gelu_new", "gelu", L), ("gelu", "gelu", L), ("relu", "relu", 0)],
 )
-def test_a_fused_activation_runs_again_for_its_weight(fn, known, again):
+def test_a_fused_activation_runs_again_for_its_weight(stated, fn, again):
     """But not where ReLU's output tells its gradient, nor where all does."""
-    model = gpt2(activation_function=fn)
+    model = gpt2(activation_function=stated)
+    activation = stream(fn, T * INNER, T * INNER)[0]
+    gradient = stream(f"{fn}_backward", 2 * T * INNER, T * INNER)[0]
     counts = counted(step(model)[1])
-    assert counts[(known, T * INNER, T * INNER, "bf16", "bf16", 0.0)] == (
-        L if again else 0
-    )
-    assert (
-        counts[(f"{known}_backward", 2 * T * INNER, T * INNER, "bf16", "bf16", 0.0)]
-        == L
-    )
-    counts = counted(step(model, checkpointing=True)[1])
-    assert counts[(known, T * INNER, T * INNER, "bf16", "bf16", 0.0)] == L
+    assert (counts[activation], counts[gradient]) == (again, L)
+    assert counted(step(model, checkpointing=True)[1])[activation] == L
     eager, *_ = step(model, stack="eager")
-    names = {row[0]: n for row, n in counted(eager).items()}
-    assert ("tanh" in names) == (fn == "gelu_new")
+    assert ("tanh" in {row[0] for row in counted(eager)}) == (stated == "gelu_new")
     (serving,) = model.listings(batch=B, input_len=S, phase="prefill")
-    assert any(row[0] == known for row in counted(serving.kernels))
+    assert any(row[0] == fn for row in counted(serving.kernels))
 
 
 @pytest.mark.parametrize("width", [64 * 80 - 2, 64 * 80])
