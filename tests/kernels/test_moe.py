@@ -14,17 +14,13 @@ from diffenergy.kernels import moe
 from diffenergy.kernels.moe import _routing
 from diffenergy.kernels.moe._routing import expert_counts
 
-SIZES = [
-    (1, 8, 2), (7, 8, 2), (256, 128, 8), (4096, 128, 8), (1000, 60, 4), (3, 256, 8)
-]  # fmt: skip
-
 lowered = jax.jit(moe.demand, compiler_options=compiler_options(once=True))
 
 
-@pytest.mark.parametrize(("tokens", "experts", "topk"), SIZES)
 @pytest.mark.parametrize(
-    "distribution", ["balanced", "power_law_0.5", "power_law_1.0", "power_law_1.2"]
+    ("tokens", "experts", "topk"), [(1, 8, 2), (256, 128, 8), (1000, 60, 4)]
 )
+@pytest.mark.parametrize("distribution", ["balanced", "power_law_0.5", "power_law_1.0"])
 def test_counts(tokens: int, experts: int, topk: int, distribution: str):
     counts = expert_counts(tokens, experts, topk, distribution)
     assert counts.shape == (experts,) and counts.sum() == tokens * topk
