@@ -72,7 +72,8 @@ def test_power_law_by_the_rule(experts: int, topk: int, tokens: int, ranks: int)
 
 
 def test_units_dealt():
-    assert _routing.units_dealt(4096, 8, 2, "balanced") == 0
+    for distribution in ("balanced", "random"):
+        assert _routing.units_dealt(4096, 8, 2, distribution) == 0
     # top-2 of 8 experts: what one expert draws beyond all tokens is dealt to the others
     few, many = (_routing.units_dealt(n, 8, 2, "power_law_1.2") for n in (64, 4096))
     assert 0 < few < many < 2 * 4096
@@ -109,14 +110,17 @@ def test_bins_keep_the_tiles():
 @pytest.mark.parametrize(
     ("tokens", "experts", "topk", "touched"),
     [
-        (8, 128, 8, 128 * (1 - (15 / 16) ** 8)),  # 51.6
-        (1, 128, 4, 4), (32, 128, 4, 81.7), (32, 384, 8, 188.2), (5, 8, 8, 8),
+        (8, 128, 8, 51.6), (1, 128, 4, 4), (32, 128, 4, 81.7), (32, 384, 8, 188.2),
+        (5, 8, 8, 8),
+        (500_000, 128, 8, 128),  # more tokens than bins of tiles have room for
     ],
 )  # fmt: skip
 def test_random_routing_touches_experts(tokens, experts, topk, touched):
     """E (1 - (1 - k/E)^T) of them; gpt-oss-120b and Kimi K2 as published."""
     load, weight = _routing.loads(tokens, experts, topk, 1, "random")
     assert weight.sum() == pytest.approx(touched, abs=0.05)
+    exact = experts * (1 - (1 - topk / experts) ** tokens)
+    assert weight.sum() == pytest.approx(exact)
     assert load @ weight == pytest.approx(tokens * topk)
     assert load.max() <= tokens
 
@@ -152,13 +156,6 @@ def test_the_most_loaded_rank_at_random(tokens, experts, topk, ranks):
     load, weight = _routing.loads(tokens, experts, topk, ranks, "random")
     assert load @ weight == pytest.approx(got)
     assert weight.sum() <= experts / ranks
-
-
-def test_random_routing_of_many_tokens():
-    """More tokens than bins of tiles have room for; both rules of `balanced` apart."""
-    load, weight = _routing.loads(500_000, 128, 8, 1, "random")
-    assert load @ weight == pytest.approx(4e6) and weight.sum() == pytest.approx(128)
-    assert _routing.units_dealt(4096, 128, 8, "random") == 0
 
 
 def launches(sample, phases, **arguments):
