@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 
 from diffenergy import smooth
-from diffenergy.compiling import compiler_options
-from diffenergy.corrections import Corrections
 from diffenergy.hardware import load_gpu
 from diffenergy.kernels import attention
 from diffenergy.kernels.attention._tiles import kv_blocks
 
-lowered = jax.jit(attention.demand, compiler_options=compiler_options(once=True))
+from .by_hand.demands import H200, demand_of
 
 
 def visited(*numbers: Any) -> tuple[jax.Array, ...]:
@@ -114,7 +112,7 @@ def test_a_split_of_a_prefill_row_wins():
         shape = attention.Prefill(
             **vars(decode(**few, tile_m=128, tile_n=128, **options))
         )
-        demand = lowered(shape, load_gpu("h200-sxm"), Corrections())
+        demand = demand_of(attention, shape, H200)
         return float(demand.ctas[0, 0]), float(demand.launches[0, 0])
 
     tiles = 4 * 512 / 128
@@ -126,16 +124,18 @@ def test_a_split_of_a_prefill_row_wins():
 
 
 def test_unpacked_heads_have_tiles_of_their_own():
-    gpu, c = load_gpu("l40s"), Corrections()
+    gpu = load_gpu("l40s")
 
     def ctas(**options: Any) -> float:
-        return float(lowered(decode(batch=64, **options), gpu, c).ctas[0, 0])
+        return float(demand_of(attention, decode(batch=64, **options), gpu).ctas[0, 0])
 
     assert ctas() == ctas(unpacked=1) == 64 * 8  # single queries, no window: packed
     assert ctas(unpacked=1, window_size=512) == 64 * 32
     assert ctas(unpacked=1, window_size=9000) == 64 * 32  # whatever the window
     # heads of their own share no reads: four times the L2 traffic, the same DRAM
-    packed = lowered(decode(batch=64, window_size=512), gpu, c)
-    alone = lowered(decode(batch=64, window_size=512, unpacked=1), gpu, c)
+    packed, alone = (
+        demand_of(attention, decode(batch=64, window_size=512, unpacked=x), gpu)
+        for x in (0, 1)
+    )
     assert alone.l2[0, 0] == pytest.approx(float(4 * packed.l2[0, 0]), rel=0.02)
     assert alone.dram[0, 0] == packed.dram[0, 0]

@@ -177,6 +177,9 @@ def test_slices_divide_the_path_and_not_the_work(lowered):
     per_step = 19 + 8 * np.array([64.0, 256.0]) * 2  # accumulators of a thread
     ratio = float(four.path_cycles[0, 0]) / float(one.path_cycles[0, 0])
     assert ratio == pytest.approx(per_step[1] / per_step[0] / 4)
+    # two stages of 8 x (64 + 128) x 8 slices are 98,304 B, where registers hold two
+    eight = dataclasses.replace(plain, slices=8 * plain.slices)
+    assert float(demand(eight, V100.spec(), c).resident[0, 0]) == 1
 
 
 def test_rows_without_a_tile_or_on_tensor_cores_stay_as_they_are(sample, phases):

@@ -7,14 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffenergy.compiling import compiler_options
 from diffenergy.corrections import Corrections
-from diffenergy.hardware import load_gpu
 from diffenergy.kernels import moe
 from diffenergy.kernels.moe import _routing
 from diffenergy.kernels.moe._routing import expert_counts
 
-lowered = jax.jit(moe.demand, compiler_options=compiler_options(once=True))
+from .by_hand.demands import H200, demand_of
 
 
 @pytest.mark.parametrize(
@@ -198,9 +196,10 @@ def test_idle_tiles_of_the_grid(sample, phases):
         sample, phases, num_tokens=64, hidden_size=1024, inter_size=2048,
         num_experts=8, topk=2, moe_ep_size=4, tile_m=16, tile_n=64,
     )  # fmt: skip
-    gpu, c = load_gpu("h200-sxm"), Corrections()
-    got = lowered(experts, gpu, c).fixed_cycles[:, 0]
+    got = demand_of(moe, experts, H200).fixed_cycles[:, 0]
     local = 2 * 16 / 16  # two experts of 16 rows
     wide = np.sort(np.asarray(experts.n)) / 64
     idle = (15.5 - local) * wide
-    assert np.sort(np.asarray(got)) == pytest.approx(c.moe_empty * idle / gpu.num_sms)
+    assert np.sort(np.asarray(got)) == pytest.approx(
+        Corrections().moe_empty * idle / 132
+    )
