@@ -123,16 +123,24 @@ def test_commands_run(block: Block, folder: Path, board: None):
     assert not wrong, f"{block.page} says {stale}; the answer is {answers}"
 
 
+CODE: Final = re.compile(r"`([^`\n]+)`")
+NAMED: Final = re.compile(
+    r"(?<![\w/.])((?:diffenergy|calibration|tests|docs|notebooks)/[\w./-]*)"
+)
+"""Files and folders of the repository, in backticks, alone or in a command; NAME stands
+for one's own."""
+SHOWN: Final = re.compile(r"^::: (\S+)$", re.MULTILINE)
+"""Code whose docstring a page shows."""
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_fences_with_commands_are_marked_as_shell(page: Path):
-    for line, language, lines, _ in fences(page.read_text(encoding="utf-8")):
+def test_what_pages_name_and_show_is_there(page: Path):
+    """Fences with commands are `sh`, tables of figures have a command or a source,
+    named files exist, and shown code has a docstring, once."""
+    text = page.read_text(encoding="utf-8")
+    for line, language, lines, _ in fences(text):
         if language not in LANGUAGES:
             assert not commands_of(lines), f"{page.name}:{line} runs, but is no `sh`"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_tables_of_figures_are_answered_or_say_their_source(page: Path):
-    text = page.read_text(encoding="utf-8")
     answered = [
         (line, len(lines))
         for line, language, lines, _ in fences(text)
@@ -140,40 +148,19 @@ def test_tables_of_figures_are_answered_or_say_their_source(page: Path):
     ]
     wrong = unmarked(text, answered)
     assert not wrong, f"{page.name}, lines {wrong}: put `<!-- elsewhere, by ... -->`"
-
-
-CODE: Final = re.compile(r"`([^`\n]+)`")
-NAMED: Final = re.compile(
-    r"(?<![\w/.])((?:diffenergy|calibration|tests|docs|notebooks)/[\w./-]*)"
-)
-"""Files and folders of the repository, in backticks, alone or in a command; NAME stands
-for one's own."""
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_files_that_pages_name_exist(page: Path):
-    texts = CODE.findall(page.read_text(encoding="utf-8"))
-    named = [x for text in texts if "NAME" not in text for x in NAMED.findall(text)]
+    codes = [x for x in CODE.findall(text) if "NAME" not in x]
+    named = [x for code in codes for x in NAMED.findall(code)]
     lost = [x for x in named if not (ROOT / x.rstrip(".")).exists()]
     assert not lost, f"{page.name} names {lost}"
-
-
-SHOWN: Final = re.compile(r"^::: (\S+)$", re.MULTILINE)
-"""Code whose docstring a page shows."""
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_code_that_pages_show_tells_something(page: Path):
-    shown = SHOWN.findall(page.read_text(encoding="utf-8"))
+    shown = SHOWN.findall(text)
     silent = [x for x in shown if not (pkgutil.resolve_name(x).__doc__ or "").strip()]
     assert not silent, f"{page.name} shows {silent}"
     assert len(set(shown)) == len(shown), f"{page.name} shows some code twice"
 
 
-def test_readme_is_short_and_has_the_commands_that_ci_runs():
+def test_readme_has_the_commands_that_ci_runs():
     """Two fenced pytest commands: those of `.ci/run`."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 150
     tests = ["\n".join(x) for _, _, x, _ in fences(text) if "-m pytest" in "\n".join(x)]
     assert len(tests) == 2 and "slow and" in tests[1] and "slow" not in tests[0]
 
@@ -217,19 +204,17 @@ MAPPED: Final = re.compile(r"^\| [^|]+ \| `(\w+)` \| .* \| `([^`]+)\.py` \|$", r
 """Name and file in a row of the developers' map."""
 
 
-def test_the_map_names_ten_records_and_eight_functions_where_they_live():
+def test_the_map_names_records_and_functions_where_they_live():
     page = (ROOT / "docs" / "explanation" / "how-it-works.md").read_text("utf-8")
-    records, functions = page.split("## Eight functions")
-    for text, number in ((records, 10), (functions, 8)):
-        mapped = MAPPED.findall(text)
-        assert len(mapped) == number
-        for name, file in mapped:
-            room = importlib.import_module(f"diffenergy.{file.split('/')[0]}")
-            value = getattr(room, name)
-            assert inspect.isclass(value) == (number == 10), name
-            module = value.__module__.removesuffix(".__init__").split(".")[1:]
-            assert module == file.removesuffix("/__init__").split("/"), name
-            assert name in page.split("```")[1] or number == 10, name
+    mapped = MAPPED.findall(page)
+    assert len(mapped) > 10
+    for name, file in mapped:
+        value = getattr(
+            importlib.import_module(f"diffenergy.{file.split('/')[0]}"), name
+        )
+        module = value.__module__.removesuffix(".__init__").split(".")[1:]
+        assert module == file.removesuffix("/__init__").split("/"), name
+        assert inspect.isclass(value) or name in page.split("```")[1], name
     for name in re.findall(r"`((?:[a-z]+\.)[A-Za-z]\w+)`", page):
         pkgutil.resolve_name(f"diffenergy.{name.removeprefix('de.')}")
 

@@ -38,16 +38,9 @@ def request(values: Values) -> dict[str, Any]:
         for name in ("num_sms", "l2_capacity", "dram_bandwidth")
         if getattr(values, name) != CARD.values[name]
     }
-    return de.estimate(
-        MODEL,
-        GPU,
-        batch=values.batch,
-        input_len=values.input_len,
-        output_len=values.output_len,
-        sm_clock=values.sm_clock,
-        power_limit=values.power_limit,
-        changes=changes,
-    ).summary
+    names = ("batch", "input_len", "output_len", "sm_clock", "power_limit")
+    request = {name: getattr(values, name) for name in names}
+    return de.estimate(MODEL, GPU, **request, changes=changes).summary
 
 
 MOVED = START._replace(
@@ -60,15 +53,12 @@ MOVED = START._replace(
 @pytest.mark.parametrize("values", [START, MOVED], ids=["start", "moved"])
 def test_what_is_shown_is_the_estimate(numbers: Numbers, values: Values):
     shown, summary = numbers.at(values), request(values)
-    assert shown.time == pytest.approx(summary["time_s"], rel=1e-9)
-    assert shown.energy == pytest.approx(summary["energy_j"], rel=1e-9)
-    assert shown.energy_per_token == pytest.approx(
-        summary["energy_j_per_token"], rel=1e-9
-    )
-    assert shown.power == pytest.approx(summary["avg_power_w"], rel=1e-9)
-    assert (shown.ttft, shown.tpot) == pytest.approx(
-        (summary["ttft_s"], summary["tpot_s"]), rel=1e-9
-    )
+    figures = {
+        "time": "time_s", "energy": "energy_j", "power": "avg_power_w",
+        "energy_per_token": "energy_j_per_token", "ttft": "ttft_s", "tpot": "tpot_s",
+    }  # fmt: skip
+    for mine, theirs in figures.items():
+        assert getattr(shown, mine) == pytest.approx(summary[theirs], rel=1e-9), mine
     assert shown.memory == summary["memory"]["total"]
     assert shown.energy_by_unit == pytest.approx(
         summary["energy_j_by_unit"], rel=1e-9, abs=1e-12
@@ -164,11 +154,14 @@ def test_a_slider_moves_the_picture(explorer):
     assert explorer.values == START._replace(batch=32)
     assert explorer.shown.tokens == 32 * 128
     assert explorer._picture.value == explorer.picture() != before
-    explorer.sliders["power_limit"].value = explorer.sliders["power_limit"].options[0][
-        1
-    ]
+    limit = explorer.sliders["power_limit"]
+    limit.value = limit.options[0][1]
     assert explorer.shown.sm_clock < 1.41e9
     assert explorer.values.batch == 32
+    shown = explorer._repr_mimebundle_()  # of a notebook
+    assert "application/vnd.jupyter.widget-view+json" in shown
+    assert "running kernel" in shown["text/plain"]
+    assert shown["image/svg+xml"] == explorer.picture()  # for readers without one
 
 
 def test_what_the_model_refuses_is_said(explorer):
@@ -177,13 +170,6 @@ def test_what_the_model_refuses_is_said(explorer):
     assert explorer.values == START
     explorer.sliders["input_len"].value = 256
     assert explorer._note.value == "" and explorer.values.input_len == 256
-
-
-def test_a_notebook_shows_it(explorer):
-    shown = explorer._repr_mimebundle_()
-    assert "application/vnd.jupyter.widget-view+json" in shown
-    assert "running kernel" in shown["text/plain"]
-    assert shown["image/svg+xml"] == explorer.picture()  # for readers without one
 
 
 def test_explore_begins_at_the_request():

@@ -225,14 +225,8 @@ def slopes(everything: list[Listing], relaxed: bool) -> Slopes:
     ]
     flat, unravel = ravel_pytree(([getattr(gpu, x) for x in numbers], Corrections()))
     fields = [*numbers, *CONSTANTS]
-    others = (
-        "point.sm_clock",
-        "point.mem_clock",
-        "point.power_cap",
-        "tile_m",
-        "tile_n",
-    )
-    parameters = [*fields, *others]
+    point_fields = [f"point.{x}" for x in ("sm_clock", "mem_clock", "power_cap")]
+    parameters = [*fields, *point_fields, "tile_m", "tile_n"]
     assert len(fields) == flat.size
 
     def outputs(u: Array) -> tuple[Array, Array]:
@@ -248,16 +242,17 @@ def slopes(everything: list[Listing], relaxed: bool) -> Slopes:
         )
         tiles = scaled_tiles(workload, {"tile_m": tile_m, "tile_n": tile_n})
         got = estimator.estimate_workload(tiles, g, where).phases
-        return jnp.log(
-            jnp.stack([getattr(got, name) for name in OUTPUTS])
-        ), got.sm_clock
+        figures = jnp.stack([getattr(got, name) for name in OUTPUTS])
+        return jnp.log(figures), got.sm_clock
 
-    @functools.partial(jax.jit, compiler_options=estimator.compiler_options(once=True))
+    once = estimator.compiler_options(once=True)
+
+    @functools.partial(jax.jit, compiler_options=once)
     def backward(u: Array, weight: Array) -> tuple[tuple[Array, Array], Array]:
         (value, clock), pull = jax.vjp(outputs, u)
         return (value, clock), pull((weight, jnp.zeros_like(clock)))[0]
 
-    @functools.partial(jax.jit, compiler_options=estimator.compiler_options(once=True))
+    @functools.partial(jax.jit, compiler_options=once)
     def forward(u: Array) -> Array:
         return jax.vmap(lambda x: outputs(x)[0])(u)
 

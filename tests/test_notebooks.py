@@ -82,7 +82,8 @@ def test_agreement_is_noticed():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_source_and_notebook_agree(name: str):
+def test_the_kept_notebook_is_its_source_run_once(name: str):
+    """Small, with two pictures at least and no path of its maker."""
     ours, theirs = BUILD.source(name), stored(name)
     pairs = [
         [(cell.cell_type, cell.source) for cell in notebook.cells]
@@ -90,11 +91,25 @@ def test_source_and_notebook_agree(name: str):
     ]
     assert pairs[0] == pairs[1], f"run `python notebooks/build.py {name}`"
     assert theirs.metadata == ours.metadata
+    nbformat.validate(theirs)
+    assert (FOLDER / f"{name}.ipynb").stat().st_size < LARGEST
+    code = [cell for cell in theirs.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    pictures = [x for x in outputs(theirs) if "image/png" in x.get("data", {})]
+    assert len(pictures) >= 2
+    assert not any(str(Path.home()) in text for text in texts(theirs))
+    # sliders keep a picture for readers without a kernel
+    moved = [cell for cell in theirs.cells if "de.explore(" in cell.source]
+    assert len(moved) == (name in SLIDERS)
+    for cell in moved:
+        (data,) = (x["data"] for x in cell["outputs"])
+        assert set(data) == {"image/svg+xml", "text/plain"}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_one_question_and_one_answer(name: str):
-    notebook = stored(name)
+def test_one_question_and_one_answer_by_public_names(name: str):
+    """Nothing that a stranger lacks; compilations are kept from the start."""
+    notebook, source = stored(name), (FOLDER / f"{name}.py").read_text()
     title = notebook.cells[0].source.splitlines()[0]
     assert title.startswith("# ") and title.endswith("?")
     heading, answer = notebook.cells[-2:]
@@ -104,38 +119,10 @@ def test_one_question_and_one_answer(name: str):
     assert "**" in first and first.endswith(".")
     assert len(re.findall(r"\.\s", first)) == 0  # one sentence
     assert rests.startswith("*It rests on*")
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_kept_notebook_is_small_and_whole(name: str):
-    assert (FOLDER / f"{name}.ipynb").stat().st_size < LARGEST
-    notebook = stored(name)
-    nbformat.validate(notebook)
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
-    pictures = [x for x in outputs(notebook) if "image/png" in x.get("data", {})]
-    assert len(pictures) >= 2
-    assert not any(str(Path.home()) in text for text in texts(notebook))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_sources(name: str):
-    """Public names alone, nothing that a stranger lacks; compilations are kept from the
-    start."""
-    source = (FOLDER / f"{name}.py").read_text()
     assert not re.search(r"import _|\._[a-z]|diffenergy\.cli", source)
     assert not re.search(r"\.\./(?!docs/)|[\"']/", source)
     switched = 'jax_enable_x64", True)\nde.enable_compilation_cache()\n' in source
     assert switched == ("import jax\n" in source)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_sliders_keep_a_picture_for_readers_without_a_kernel(name: str):
-    cells = [cell for cell in stored(name).cells if "de.explore(" in cell.source]
-    assert len(cells) == (name in SLIDERS)
-    for cell in cells:
-        (data,) = (x["data"] for x in cell["outputs"])
-        assert set(data) == {"image/svg+xml", "text/plain"}
 
 
 @pytest.mark.slow

@@ -54,9 +54,7 @@ def test_commands_of_blocks_and_tables_are_found(path: Path):
     assert "3 s of" in block.said and "5 s" not in block.said
     (example,) = pages.python_blocks(path)
     assert (example.python, example.said.splitlines()[-1]) == ("print(4)", "5 s")
-
-
-def test_a_text_further_down_is_no_output(path: Path):
+    # a text further down is no output
     path.write_text(PAGE.replace("```text", "It prints\n```text"))
     assert pages.blocks(path)[1].printed == ()
 
@@ -73,9 +71,7 @@ def test_a_text_further_down_is_no_output(path: Path):
 )
 def test_printed_lines_stand_in_the_output_in_their_order(output: str, lost: list):
     assert pages.unprinted(["a 1", "...", "b 2"], output) == lost
-
-
-def test_lines_without_a_gap_between_them_follow_each_other():
+    # without a gap they follow each other
     assert pages.unprinted(["a", "b"], "a\nb") == []
     assert pages.unprinted(["a", "b"], "a\nc\nb") == ["a"]
 

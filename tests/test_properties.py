@@ -4,6 +4,7 @@ Batches have one fixed structure (as many rows of every op, the same types and g
 tiles by position), so that nothing recompiles between examples.
 """
 
+import dataclasses
 import functools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -99,26 +100,16 @@ def row(op: str, index: int, rng: np.random.Generator) -> dict[str, Any]:
     if "dtype" in known:
         fields["dtype"] = DTYPES[index % len(DTYPES)]
     if op not in ("gemm", *CONVOLUTIONS) or index % 2:
-        fields |= {
-            "tile_m": rng.choice(TILES),
-            "tile_n": rng.choice(TILES),
-            "split_k": 1,
-        }
+        fields |= dict(tile_m=rng.choice(TILES), tile_n=rng.choice(TILES), split_k=1)
     if op == "clblast_gemm":
         fields |= hand_made_tile(rng)
     if op in CONVOLUTIONS:
         depthwise = index % 4 == 0
         kernel = size(rng, 7)
-        fields |= {
-            "kernel_size": kernel,
-            "padding": kernel // 2,
-            "stride": size(rng, 3),
-        }
+        fields |= dict(kernel_size=kernel, padding=kernel // 2, stride=size(rng, 3))
         if depthwise:
-            channels = fields["in_channels"] + 1
-            fields |= {
-                name: channels for name in ("in_channels", "out_channels", "groups")
-            }
+            names = ("in_channels", "out_channels", "groups")
+            fields |= dict.fromkeys(names, fields["in_channels"] + 1)
     if "num_kv_heads" in known:
         heads = size(rng, 16)
         fields |= {
@@ -323,12 +314,7 @@ def check(c: Case):
     assert np.allclose(np.asarray(phases.sm_clock)[low], lowest[low])
 
     # three times the work at the same tile takes at least as long, without a limit
-    free = OperatingPoint(
-        c.where.sm_clock,
-        c.where.mem_clock,
-        jnp.full(len(c.rows), 1e9),
-        c.where.temperature,
-    )
+    free = dataclasses.replace(c.where, power_cap=jnp.full(len(c.rows), 1e9))
     grown = [more(kernel, i) for i, kernel in enumerate(c.rows)]
     before = np.asarray(audit(work, c.gpu, free).estimate.phases.time)
     after = np.asarray(audit(workload(grown), c.gpu, free).estimate.phases.time)
@@ -388,5 +374,5 @@ def test_more_tiles_on_idle_sms():
     where = OperatingPoint(
         [1.53e9] * 2, [float(gpu.mem_clock)] * 2, [1e9] * 2, [50.0] * 2
     )
-    few, many = audit(workload(rows), gpu, where).estimate.phases.time
+    few, many = estimator.estimate_once(workload(rows), gpu, where, C).phases.time
     assert many >= few

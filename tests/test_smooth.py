@@ -21,18 +21,13 @@ def difference(function, x: float, step: float = 1e-6) -> float:
 # p-norm -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [1, 2, 5])
-@pytest.mark.parametrize("p", [1, 2, 6.0, 20])
-def test_pnorm_of_equal_values(n: int, p: float):
-    got = smooth.pnorm([jnp.asarray(3.0)] * n, p)
-    assert got == pytest.approx(3 * n ** (1 / p), rel=1e-12)
-
-
-def test_pnorm_between_sum_and_maximum():
-    three, four = jnp.asarray(3.0), jnp.asarray(4.0)
-    assert smooth.pnorm((three, four), 1) == pytest.approx(7)
-    assert smooth.pnorm((three, four), 2) == pytest.approx(5)
-    assert smooth.pnorm((three, four), 400.0) == pytest.approx(4)
+@pytest.mark.parametrize("p", [1, 2, 6.0, 20, 400.0])
+def test_pnorm_by_hand(p: float):
+    for n in (1, 2, 5):
+        got = smooth.pnorm([jnp.asarray(3.0)] * n, p)
+        assert got == pytest.approx(3 * n ** (1 / p), rel=1e-12)
+    got = smooth.pnorm((jnp.asarray(3.0), jnp.asarray(4.0)), p)
+    assert got == pytest.approx({1: 7, 2: 5, 400: 4}.get(p, got))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -43,7 +38,7 @@ def test_pnorm_does_not_depend_on_the_scale(width: type, scale: float):
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("p", [2, 3, 6.0, 12, 20])
+@pytest.mark.parametrize("p", [2, 6.0, 20])
 @pytest.mark.parametrize("values", [(0.0, 0.0), (0.0, 2.0), (1e-30, 2.0)])
 def test_pnorm_at_zero_is_finite(width: type, p: float, values: tuple[float, float]):
     def norm(x: Array, p: Array) -> Array:
@@ -111,9 +106,7 @@ def test_miss_closed_form(z: float, p: float):
 
 
 def test_miss_at_zero_distance():
-    value, slope = jax.value_and_grad(lambda d: smooth.miss(d, jnp.asarray(4e7), 2.5))(
-        0.0
-    )
+    value, slope = jax.value_and_grad(smooth.miss)(0.0, jnp.asarray(4e7), 2.5)
     assert value == pytest.approx(0, abs=1e-12) and jnp.isfinite(slope)
 
 
@@ -174,9 +167,6 @@ def test_with_slope_of():
     assert jax.value_and_grad(value)(2.1) == (4.0, 3.0)
     with smooth.relaxed():
         assert jax.value_and_grad(value)(2.0) == (6.0, 3.0)
-
-
-def test_at_least_one():
     assert smooth.at_least_one(jnp.asarray([0.2, 1.0, 3.5])).tolist() == [1, 1, 3.5]
 
 
@@ -187,6 +177,8 @@ def test_floor_sum_against_brute_force():
     slope, offset = rng.integers(0, 5000, 400), rng.integers(0, 5000, 400)
     divisor = rng.integers(1, 3000, 400)
     slope[20:30], divisor[30:40] = 0, 1
+    # neighbouring Fibonacci numbers: the slowest pair for Euclid below 10^5
+    n[40], slope[40], offset[40], divisor[40] = 1000, 46368, 0, 75025
     exact = [
         sum((a * i + b) // m for i in range(int(k)))
         for k, a, b, m in zip(n, slope, offset, divisor, strict=True)
@@ -195,11 +187,3 @@ def test_floor_sum_against_brute_force():
         *(jnp.asarray(x, float) for x in (n, slope, offset, divisor))
     )
     assert got.tolist() == exact
-
-
-def test_floor_sum_of_neighbouring_fibonacci_numbers():
-    # the slowest pair for Euclid's algorithm below 10^5
-    n, a, m = 1000, 46368, 75025
-    exact = sum(a * i // m for i in range(n))
-    got = smooth.floor_sum(*(jnp.asarray(float(x)) for x in (n, a, 0, m)))
-    assert got == exact

@@ -114,7 +114,7 @@ def test_facts_of_products():
     sizes = dict(m=[64, 1, 32768], n=[8192, 1, 1024], k=[65536, 1, 2048])
     cells = sizes | {"dtype": ["bf16", "bf16", "fp8_block"]}
     model: dict[str, Any] = {"warm_share": 1.0, "loop_fp8_block": 3.0, "loop": 6.0}
-    model["cold_blocks"] = [(64.0, 8192.0, 9000.0)]
+    model["cold_blocks"] = [(64.0, 8000.0, 8192.0)]
     sets = {
         "rows": [32768, 64], "operand_bytes": [12 * 1024 * 2048, 12 * 8192 * 65536],
     }  # fmt: skip

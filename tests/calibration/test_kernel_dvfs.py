@@ -42,15 +42,6 @@ def test_bookkeeping(study: Any):
     assert energy == pytest.approx(-15.64, abs=0.01)
 
 
-def test_priors_agree_with_the_times(study: Any):
-    priors = campaigns.kernel_priors(study, load_gpu("rtx-3080-ti"))
-    names = np.array(list(campaigns.KINDS))[priors.kind]
-    assert (names == "launch").sum() == 2
-    assert (names == "batched matrix").sum() == 6  # attention, forward and backward
-    assert np.isin(names, ["matrix", "long matrix"]).sum() == 15
-    assert (priors.dram / 912e9 < study.kernels.time_auto_s).all()
-
-
 def test_missing_data_is_named(tmp_path: Path):
     with pytest.raises(ValueError, match="holds no `kernel_dvfs`"):
         campaigns.read_study(tmp_path)
@@ -184,15 +175,6 @@ def test_weight_gradients_of_few_tokens_wait_for_their_stores(
     total = np.asarray(moved.dram) + exposed
     ratio = works[0].dram / works[1].dram
     np.testing.assert_allclose(total, np.asarray(plain_law.kernels.dram) * ratio)
-
-
-@pytest.mark.slow
-def test_the_columns_of_table_1_are_its_clocks(study: Any, plain_law: Any):
-    t = scores.law_table(plain_law, campaigns.SETTINGS)
-    setting = t.settings[transfer._chosen(study, t)]
-    np.testing.assert_array_equal(setting[:, 0], campaigns.clocks(study.best.core_mhz))
-    np.testing.assert_array_equal(setting[:, 1], campaigns.clocks(study.best.mem_mhz))
-    np.testing.assert_array_equal(t.settings[0], [np.nan, np.nan])
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """Tiles of nvMatmulHeuristics, as far as it is installed."""
 
+import sys
 from typing import Any
 
 import pytest
@@ -25,14 +26,10 @@ def test_heuristics():
         ("k20m", {}, "`gpu` is 'k20m'"),
         ("h100-sxm", {"dtype": "mxfp4"}, "`dtype` is 'mxfp4'"),
         ("h100-sxm", {"layout": "tt"}, "`layout` is 'tt'"),
+        ("l4", {"dtype": "fp16"}, "pip install nvidia-matmul-heuristics"),
     ],
 )
-def test_heuristics_refuse(gpu: str, options: dict[str, Any], words: str):
+def test_heuristics_refuse(gpu: str, options: Any, words: str, monkeypatch):
+    monkeypatch.setitem(sys.modules, "nvMatmulHeuristics", None)
     with pytest.raises(ValueError, match=words):
         heuristic_tile(gpu, 64, 64, 64, **options)
-
-
-def test_heuristics_are_optional(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(__import__("sys").modules, "nvMatmulHeuristics", None)
-    with pytest.raises(ValueError, match="pip install nvidia-matmul-heuristics"):
-        heuristic_tile("l4", 64, 64, 64, dtype="fp16")

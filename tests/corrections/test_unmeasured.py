@@ -31,13 +31,6 @@ def test_a_newer_process_and_memory_cost_less():
     assert "forecast" not in plain.summary and not plain.warnings
 
 
-def test_joules_by_hand():
-    """DRAM: HBM4's 60 pJ/B, half of it crossing the dies (1.27), over the bytes of a
-    B200 with 68.5: 64.6/73.8."""
-    new, old = (estimated(x).summary["energy_j_by_unit"] for x in (rubin(), "b200-sxm"))
-    assert new["dram"] / old["dram"] == pytest.approx(64.6 / 73.8, rel=0.02)
-
-
 def test_what_a_law_says_is_told():
     answer = estimated(rubin()).summary
     memory, node = answer["warnings"][:2]

@@ -41,24 +41,13 @@ LOOSE = {
 }
 
 
-def test_a_number_is_declared_once():
-    """The record has the table's fields in its order; each has a unit and a meaning."""
-    fields = [field.name for field in dataclasses.fields(GpuSpec)]
-    assert fields == [*FIELDS, "mma_kind", "corrections", "links"]
-    assert all(rule.unit and rule.what for rule in FIELDS.values())
-
-
 @pytest.mark.parametrize("name", gpu_names())
 class TestBundled:
     def test_has_every_field_with_a_source(self, name: str):
-        card = read_gpu(name)
+        card, spec = read_gpu(name), read_gpu(name).spec
         assert card.name == name
         assert set(card.values) == NUMBERS
         assert set(card.provenance) >= NUMBERS - ASSUMED
-
-    def test_record_holds_the_file(self, name: str):
-        card = read_gpu(name)
-        spec = card.spec
         for field in NUMBERS:
             assert float(getattr(spec, field)) == card.values[field]
         assert MMA_KINDS[int(spec.mma_kind)] == card.mma
@@ -109,18 +98,10 @@ def test_every_spelling_names_one_gpu():
 @pytest.mark.parametrize(
     ("spelling", "name"),
     [
-        ("A100-PCIE-40GB", "a100-pcie-40gb"),
         ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"), ("a100_sxm", "a100-sxm-80gb"),
-        ("h200_sxm", "h200-sxm"), ("NVIDIA H200", "h200-sxm"),
-        ("nvidia h100 80gb hbm3", "h100-sxm"), ("A10", "a10"),
-        ("Quadro RTX 8000", "quadro-rtx-8000"),
+        ("nvidia h100 80gb hbm3", "h100-sxm"), ("A10", "a10"), (" L40S ", "l40s"),
         ("GeForce GTX TITAN X", "titan-x-maxwell"), ("NVIDIA TITAN Xp", "titan-xp"),
-        ("Tesla K40c", "k40c"), ("Tesla T4", "t4"), ("Tesla K20m", "k20m"),
-        ("AMD Radeon Instinct MI50", "mi50"), ("AMD Instinct MI100", "mi100"),
-        ("Tesla V100-PCIE-32GB", "v100-pcie-32gb"),
-        ("Quadro RTX 6000", "quadro-rtx-6000"), ("GeForce GTX 1080 Ti", "gtx-1080-ti"),
-        ("b300_sxm", "b300"), ("rtx_pro_6000_server", "rtx-pro-6000"),
-        (" L40S ", "l40s"),
+        ("AMD Radeon Instinct MI50", "mi50"), ("rtx_pro_6000_server", "rtx-pro-6000"),
     ],
 )  # fmt: skip
 def test_spellings(spelling: str, name: str):
@@ -131,12 +112,8 @@ def test_spellings(spelling: str, name: str):
     ("family", "board"),
     [
         ("h100", "h100-sxm"),
-        ("H200", "h200-sxm"),
-        ("b200", "b200-sxm"),
-        ("A100", "a100-sxm-80gb"),  # the larger memory
-        ("NVIDIA A100", "a100-sxm-80gb"),
+        ("NVIDIA A100", "a100-sxm-80gb"),  # the larger memory
         ("a100_pcie", "a100-pcie-80gb"),
-        ("v100", "v100-sxm-32gb"),
         ("p100", "p100-pcie-16gb"),  # the only one
     ],
 )
@@ -149,8 +126,8 @@ def test_a_family_is_its_sxm_board_and_says_so(family: str, board: str):
 
 def test_measured_data_name_their_board():
     """Which A100 was measured is nothing to assume."""
-    assert bundled_gpu("A100") is None
-    assert bundled_gpu("NVIDIA H200") == "h200-sxm"
+    words = {"A100": None, "NVIDIA H200": "h200-sxm", "Voodoo 2": None, "": None}
+    assert {word: bundled_gpu(word) for word in words} == words
 
 
 # --- files of one's own

@@ -46,12 +46,6 @@ def square(side: int, **tile: int) -> dict[str, int]:
     return {"m": side, "n": side, "k": side, **tile}
 
 
-def test_which_there_are():
-    chips = {"tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v7x"}
-    assert {*ARRAYS} == chips | {"trn2", "trn3", "gaudi3"}
-    assert {*FORECASTS} == {*ARRAYS, "r100", "mi455x"}
-
-
 @pytest.mark.parametrize("name", FORECASTS)
 def test_every_number_says_how_it_is_known(name: str):
     """Nothing is called measured here; recalled figures are no `vendor_docs`."""
@@ -73,25 +67,19 @@ TIMES = [  # JAX guide, TPU v5e: ms with the host's start of each program
 
 
 def test_times_of_a_tpu_v5e(tmp_path: Path):
-    """Within 10 %; 32,768 and 262,144 steps of 128x128x128 are 0.35 us each."""
-    path = listed(tmp_path, [size for size, _ in TIMES])
+    """Within 10 %; 32,768 and 262,144 steps of 128x128x128 are 0.35 us each. In fp32
+    six passes of bf16 take six times as long at least; on the vector unit it would be
+    32 times (131,072 of 4,096 FLOP a cycle)."""
+    wide = {**square(4096), "dtype": "fp32"}
+    path = listed(tmp_path, [*(size for size, _ in TIMES), wide])
     kernels = de.estimate(path, "tpu-v5e").kernels
     assert kernels is not None
-    times = np.array([kernel["time_s"] for kernel in kernels])
+    *times, passes = np.array([kernel["time_s"] for kernel in kernels])
+    assert 6 < passes / times[1] < 9
     published = np.array([time for _, time in TIMES]) * 1e-3
-    np.testing.assert_allclose(times + DISPATCH, published, rtol=0.1)
+    np.testing.assert_allclose(np.array(times) + DISPATCH, published, rtol=0.1)
     assert times[3] / 32**3 == pytest.approx(0.359e-6, rel=0.1)
     assert times[4] / 64**3 == pytest.approx(0.350e-6, rel=0.1)
-
-
-def test_products_in_fp32_run_in_passes(tmp_path: Path):
-    """Six of bf16 take six times as long at least; on the vector unit it would be 32
-    times (131,072 of 4,096 FLOP a cycle)."""
-    times = []
-    for dtype in ("bf16", "fp32"):
-        path = listed(tmp_path, [{**square(4096), "dtype": dtype}])
-        times.append(float(de.estimate(de.load_workload(path), "tpu-v5e").time))
-    assert 6 < times[1] / times[0] < 9
 
 
 @pytest.mark.parametrize(
@@ -142,17 +130,6 @@ def test_a_rubin_within_its_limit(tmp_path: Path):
     )
 
 
-@pytest.mark.slow
-def test_a_rubin_generates_with_less_than_a_b200():
-    request: dict[str, Any] = dict(batch=8, input_len=512, output_len=128)
-    joules, other = (
-        de.estimate("llama-3.1-8b", gpu, **request).summary["energy_j"]
-        for gpu in ("r100", "b200-sxm")
-    )
-    assert joules == pytest.approx(299, rel=0.03)
-    assert joules < 0.8 * other
-
-
 # --- what is served, and how well it is known
 
 
@@ -184,34 +161,25 @@ def guesses(warnings: Any) -> list[str]:
     return [x for x in warnings if x.startswith("guessed of ")]
 
 
+TPU_V4, CURVE = read_gpu("tpu-v4"), "the voltage curve (`vf_slope`)"
+
+
 @pytest.mark.parametrize(
-    ("name", "changes", "said"),
+    ("gpu", "changes", "said"),
     [
-        ("tpu-v5e", None, "guessed of tpu-v5e: `tdp`, the voltage curve (`vf_slope`), "
-         "idle power (`idle_constant`);"),
-        ("tpu-v4", None, "guessed of tpu-v4: the voltage curve (`vf_slope`);"),
-        ("tpu-v5e", {"tdp": 180}, "guessed of tpu-v5e: the voltage curve (`vf_slope`), "
-         "idle power (`idle_constant`);"),
+        ("tpu-v5e", None, f"tpu-v5e: `tdp`, {CURVE}, idle power (`idle_constant`);"),
+        ("tpu-v4", None, f"tpu-v4: {CURVE};"),
+        ("tpu-v5e", {"tdp": 180}, f"tpu-v5e: {CURVE}, idle power (`idle_constant`);"),
+        # for the warning as for the interval (`estimator/test_guesses.py`)
+        (dataclasses.replace(TPU_V4, provenance={}), None, f"tpu-v4: `tdp`, {CURVE}"),
+        ("b300", None, ""),  # a guess, too: its grade and interval say so
     ],
-)  # fmt: skip
-def test_an_answer_says_what_is_guessed(
-    name: str, changes: dict[str, int] | None, said: str
-):
-    task = prepare("gpt2", name, phase="decode", changes=changes)
-    (warning,) = guesses(task.warnings)
-    assert warning.startswith(said)
-
-
-def test_a_number_without_provenance_is_a_guess():
-    """For the warning as for the interval (`estimator/test_guesses.py`)."""
-    bare = dataclasses.replace(read_gpu("tpu-v4"), provenance={})
-    (warning,) = guesses(prepare("gpt2", bare, phase="decode").warnings)
-    assert warning.startswith("guessed of tpu-v4: `tdp`, the voltage curve")
-
-
-def test_what_is_fitted_says_nothing_of_guesses():
-    """The curve of a B300 is a guess, too, and its grade and interval say so."""
-    assert not guesses(prepare("gpt2", "b300", phase="decode").warnings)
+)
+def test_an_answer_says_what_is_guessed(gpu: Any, changes: Any, said: str):
+    task = prepare("gpt2", gpu, phase="decode", changes=changes)
+    warnings = guesses(task.warnings)
+    assert len(warnings) == bool(said)
+    assert not said or warnings[0].startswith(f"guessed of {said}")
 
 
 @pytest.mark.slow

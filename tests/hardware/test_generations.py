@@ -50,8 +50,8 @@ def test_bundled_gpus_have_a_generation_and_known_media(name: str):
 
 
 def test_a_gpu_is_one_file(tmp_path: Path):
-    """A file of a Rubin-like GPU, and nothing else: switches that add up, the host of
-    an H100, a machine of 72 with its own rate and a network."""
+    """A Rubin-like GPU: switches that add up, the host of an H100, a machine of 72 with
+    its own rate and a network."""
     path = tmp_path / "rubin.toml"
     path.write_text(gpu_toml(rubin()))
     card = read_gpu(str(path))

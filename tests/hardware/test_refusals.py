@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 import re
 from pathlib import Path
 from typing import Any
@@ -52,11 +51,9 @@ KEYS = [
     file("`memory` is missing; add it as text in quotes", r"memory = .*\n", ""),
     file("`num_sm` is not a key .. `num_sms`", r"num_sms = ", "num_sm = "),
     file("`num_sms` is '132'; give a number", r"num_sms = 132", "num_sms = '132'"),
-    file("`num_sms` is True; give a number", r"num_sms = 132", "num_sms = true"),
     file("`num_sms` is nan; give a finite", r"num_sms = 132", "num_sms = nan"),
     file("`num_sms` is 0; allowed .. above zero", r"num_sms = 132", "num_sms = 0"),
     file("is not valid TOML", r"num_sms = 132", "num_sms = = 132"),
-    file("`tdp` is inf; give a finite", r"tdp = 700", "tdp = inf"),
     file("`tdp` is 1000 .. ; give a finite", r"tdp = 700", f"tdp = 1{'0' * 400}"),
     file("`tdp` is -700; allowed is any number above zero", r"tdp = 700",
            "tdp = -700"),
@@ -64,11 +61,7 @@ KEYS = [
     file("looks like MHz; .. in Hz", r"sm_clock_max = .*", "sm_clock_max = 1980"),
     file("`mem_clocks` .. looks like MHz", r"mem_clocks = .*", "mem_clocks = [2619]"),
     file("looks like GB/s; .. B/s", r"dram_bandwidth = .*", "dram_bandwidth = 3350"),
-    file("looks like TB/s; .. (3.35e+12)", r"dram_bandwidth = .*",
-           "dram_bandwidth = 3.35"),
     file("looks like MiB; .. in B", r"l2_capacity = .*", "l2_capacity = 50"),
-    file("looks like ns; .. in s", r"dram_latency = .*", "dram_latency = 650"),
-    file("looks like mV", r"vf_floor_voltage = .*", "vf_floor_voltage = 700"),
     file("looks like V/GHz; .. in V/Hz", r"vf_slope = .*", "vf_slope = 0.4"),
     file("`sm_clock_min` is 2e+09, above", r"sm_clock_min = .*",
            "sm_clock_min = 2e9"),
@@ -80,26 +73,18 @@ KEYS = [
     file("`num_sms` is 132.5; give a whole number", r"num_sms = 132",
            "num_sms = 132.5"),
     file("`warp_size` is 7; allowed are 8 to 256", r"warp_size = 32", "warp_size = 7"),
-    file("`max_ctas_per_sm` is 0.5; allowed are 1 to", r"max_ctas_per_sm = 32",
-           "max_ctas_per_sm = 0.5"),
-    file("`registers_per_sm` is 1; allowed are 1024 to", r"registers_per_sm = 65536",
-           "registers_per_sm = 1"),
-    file("`cap_fraction` is 7; allowed are 0.5 to 1.2", r"cap_fraction = [0-9.]*",
-           "cap_fraction = 7"),
     file("`thermal_resistance` is 35; .. (K/W)", r"thermal_resistance = [0-9.e-]*",
            "thermal_resistance = 35"),
     file("at least -273.15", r"ambient_temp.* = 35", "ambient_temperature = -300"),
     file("`vf_curvature` .. falls", r"vf_curvature = .*", "vf_curvature = -9e-19"),
     file("`mma` is 'mfma'; allowed are mma.sync, wgmma", r"mma = .*", 'mma = "mfma"'),
     file("write Hopper if that is", r"architecture = .*", 'architecture = "hopper"'),
-    file("write Blackwell if", r"architecture = .*", 'architecture = "Blakwell"'),
     file("`memory` is 'HBM-3E'; write HBM3e if", r"memory = .*", 'memory = "HBM-3E"'),
     file("`memory` is 3; give text in quotes", r"memory = .*", "memory = 3"),
     file("`memory` is .. ; known are GDDR5", r"memory = .*",
            'memory = "HBM3/GDDR6"'),
     file("'Q7'; known are 28nm, .. A16;", r"process_node = .*",
            'process_node = "Q7"'),
-    file("'n3p'; write N3P if that", r"process_node = .*", 'process_node = "n3p"'),
     file("; write the nearest", r"process_node = .*", 'process_node = "7nm/6nm/5nm"'),
     file("`segment` is 'edge'; allowed are data", r"segment = .*",
            'segment = "edge"'),
@@ -115,11 +100,7 @@ KEYS = [
     provenance("has no `quality`; add one of datasheet", "source = 'x', year = 2024"),
     provenance("has no `year`; add a year", "source = 'x', quality = 'guess'"),
     provenance("`source` of `num_sms` .. is ''; give text in quotes", "source = ''"),
-    provenance("`source` of .. is ['x']; give text in quotes", "source = ['x']"),
     provenance("`quality` .. is 'good'; give one", "source = 'x', quality = 'good'"),
-    provenance("`quality` .. is [1]; give one of", "source = 'x', quality = [1]"),
-    provenance("`year` of `num_sms` in .. is '2024'; give a year",
-            "source = 'x', quality = 'guess', year = '2024'"),
     provenance("`year` of `num_sms` in .. is 24; give a year",
             "source = 'x', quality = 'guess', year = 24"),
     provenance("has `page`; allowed are source, quality, year",
@@ -170,8 +151,6 @@ CHANGES = [
         ({"tdp": -1.0}, "`tdp` is -1; allowed"),
         ({"tdp": 70.0}, "`power_limit_min` is 200, above `tdp` 70"),
         ({"tdp": 1000.0}, "`tdp` is 1000, above `power_limit_max` 700"),
-        ({"tdp": math.nan}, "`tdp` is nan"),
-        ({"sm_clock_max": 1980}, "looks like MHz"),
         ({"sm_clock_max": 1e8}, "`sm_clock_min` .. above `sm_clock_max`"),
         ({"process_node": 7}, "`process_node` is 7; give a word"),
         ({"memory": "HBM5"}, "`memory` is 'HBM5'; known are GDDR5, "),
@@ -181,7 +160,6 @@ SPECS = [
     row(sentence, lambda x: dataclasses.replace(H100.spec, **x), change)
     for change, sentence in (
         ({"dram_bandwidth": 3350.0}, "`dram_bandwidth` is 3350, .. GB/s"),
-        ({"tdp": -1.0}, "`tdp` is -1; .. above zero"),
     )
 ]
 POINT = {"sm_clock": [1.5 * GHz] * 2, "mem_clock": [2619e6] * 2}
@@ -189,7 +167,6 @@ POINTS: list[tuple[dict[str, Any], str]] = [
     ({"sm_clock": 1500}, "`sm_clock` is 1500, which looks like MHz; .. 1.5e+09"),
     ({"sm_clock": 1e6}, "is 1e+06, which looks like kHz; give it in Hz (1e+09"),
     ({"sm_clock": 1.41}, "is 1.41, which looks like GHz; give it in Hz (1.41e+09"),
-    ({"sm_clock": 1e12}, "is 1e+12; allowed are 1e+07 to 1e+11 Hz"),
     ({"mem_clock": [2619e6, 2619]}, "`mem_clock` is 2619, which looks like MHz"),
     ({"sm_clock": np.array([-1.0, 1e9])}, "`sm_clock` is -1; .. above zero"),
     ({"power_cap": 0}, "`power_cap` is 0; .. above zero"),

@@ -13,7 +13,6 @@ import pytest
 from diffenergy.hardware import (
     GpuSpec,
     OperatingPoint,
-    default_point,
     gpu_names,
     idle_power,
     load_gpu,
@@ -143,16 +142,6 @@ def test_gpus_stack_into_one_batch():
     watts = jax.vmap(lambda gpu: idle_power(gpu, gpu.sm_clock_max))(batch)
     alone = idle_power(specs[0], specs[0].sm_clock_max)
     assert watts.shape == (len(specs),) and watts[0] == alone
-
-
-def test_default_point():
-    card = read_gpu("h200-sxm")
-    point = default_point(card.spec)
-    assert isinstance(point, OperatingPoint)
-    assert float(point.sm_clock) == 1.98 * GHz
-    assert float(point.mem_clock) == 3201 * MHz
-    assert float(point.power_cap) == 700
-    assert jnp.isnan(point.temperature)
 
 
 def test_points_take_what_is_not_known():

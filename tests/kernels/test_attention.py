@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 
 from diffenergy import smooth
-from diffenergy.compiling import compiler_options
-from diffenergy.corrections import Corrections
 from diffenergy.hardware import load_gpu
 from diffenergy.kernels import attention
 from diffenergy.kernels.attention._tiles import kv_blocks
 
-lowered = jax.jit(attention.demand, compiler_options=compiler_options(once=True))
+from .by_hand.demands import H200, demand_of
 
 
 def visited(*numbers: Any) -> tuple[jax.Array, ...]:
@@ -105,12 +103,6 @@ def decode(**options: Any) -> attention.Decode:
     return attention.Decode(**{name: [x] for name, x in (fields | options).items()})
 
 
-def test_decode_never_splits_finer_than_blocks():
-    # 100 positions in blocks of 128: one block, whatever the candidate
-    demand = lowered(decode(kv_len=100), load_gpu("h200-sxm"), Corrections())
-    assert jnp.all(demand.ctas == 16 * 8)
-
-
 def test_a_split_of_a_prefill_row_wins():
     """Of one sequence and few heads FlashAttention 3 splits the keys; as often as it
     is told to, and never finer than blocks."""
@@ -120,7 +112,7 @@ def test_a_split_of_a_prefill_row_wins():
         shape = attention.Prefill(
             **vars(decode(**few, tile_m=128, tile_n=128, **options))
         )
-        demand = lowered(shape, load_gpu("h200-sxm"), Corrections())
+        demand = demand_of(attention, shape, H200)
         return float(demand.ctas[0, 0]), float(demand.launches[0, 0])
 
     tiles = 4 * 512 / 128
@@ -131,37 +123,19 @@ def test_a_split_of_a_prefill_row_wins():
     assert ctas(split_k=1000) == (64 * tiles, 2)
 
 
-def test_a_window_limits_what_decode_reads():
-    gpu, c = load_gpu("h200-sxm"), Corrections()
-    local = lowered(decode(window_size=1024, split_k=1), gpu, c)
-    full = lowered(decode(split_k=1), gpu, c)
-    longer = lowered(decode(window_size=9000, split_k=1), gpu, c)
-    assert full.l2[0, 0] - local.l2[0, 0] == 536_870_912 * 7 / 8
-    assert longer.l2[0, 0] == full.l2[0, 0]  # runs the plain kernel
-    assert longer.tensor[0, 0] == full.tensor[0, 0]
-
-
-# (KV heads, positions, splits): 132 SMs, blocks of 128; per SM ceil(1.1 T n_b / 132)
-@pytest.mark.parametrize(
-    "batch, positions, expected", [(16, 8192, 1), (1, 32768, 15), (4, 8192, 4)]
-)
-def test_splits_give_every_sm_as_many_blocks(batch: int, positions: int, expected: int):
-    shape = decode(batch=batch, kv_len=positions)
-    demand = lowered(shape, load_gpu("h200-sxm"), Corrections())
-    assert demand.ctas[0, 0] == batch * 8 * expected
-
-
 def test_unpacked_heads_have_tiles_of_their_own():
-    gpu, c = load_gpu("l40s"), Corrections()
+    gpu = load_gpu("l40s")
 
     def ctas(**options: Any) -> float:
-        return float(lowered(decode(batch=64, **options), gpu, c).ctas[0, 0])
+        return float(demand_of(attention, decode(batch=64, **options), gpu).ctas[0, 0])
 
     assert ctas() == ctas(unpacked=1) == 64 * 8  # single queries, no window: packed
     assert ctas(unpacked=1, window_size=512) == 64 * 32
     assert ctas(unpacked=1, window_size=9000) == 64 * 32  # whatever the window
     # heads of their own share no reads: four times the L2 traffic, the same DRAM
-    packed = lowered(decode(batch=64, window_size=512), gpu, c)
-    alone = lowered(decode(batch=64, window_size=512, unpacked=1), gpu, c)
+    packed, alone = (
+        demand_of(attention, decode(batch=64, window_size=512, unpacked=x), gpu)
+        for x in (0, 1)
+    )
     assert alone.l2[0, 0] == pytest.approx(float(4 * packed.l2[0, 0]), rel=0.02)
     assert alone.dram[0, 0] == packed.dram[0, 0]

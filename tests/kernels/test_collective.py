@@ -66,19 +66,11 @@ def test_whose_constants(name: str, block: str, owner: str, reduces: bool):
 
 
 def test_unknown_gpu_has_those_of_its_architecture():
-    card = dataclasses.replace(read_gpu("h100-pcie"), name="mine", corrections=None)
-    links = card.spec.links
-    assert (
-        links.floor[1].tolist()
-        == facts("collective_costs")["nvlink"]["all_gather"]["floor"]
-    )
-    assert links.switch.tolist() == [1.0] * len(COSTED_COLLECTIVES)
-    card = dataclasses.replace(read_gpu("l4"), name="mine", corrections=None)
-    assert (
-        card.spec.links.floor[1].tolist()
-        == facts("collective_costs")["pcie"]["all_gather"]["floor"]
-    )
-    assert card.spec.links.switch.tolist() == [0.0] * len(COSTED_COLLECTIVES)
+    for name, medium, switch in (("h100-pcie", "nvlink", 1.0), ("l4", "pcie", 0.0)):
+        card = dataclasses.replace(read_gpu(name), name="mine", corrections=None)
+        known = facts("collective_costs")[medium]["all_gather"]["floor"]
+        assert card.spec.links.floor[1].tolist() == known
+        assert card.spec.links.switch.tolist() == [switch] * len(COSTED_COLLECTIVES)
 
 
 def test_single_width_has_the_same_constants():
@@ -109,12 +101,9 @@ def test_energy_of_the_link(got):
     )
 
 
-def test_order_of_times(got):
+def test_measured_ratios(got):
     time = got.phases.time
     assert time[2] > 1.1 * time[1]  # switches do not add up 8 bits (+26 % measured)
     assert time[4] < 0.6 * time[3]  # one-shot kernels: 6-8 us against 18-19 us
-
-
-def test_large_ones_are_bound_by_the_link(got):
-    share = got.kernels.utilization[0, -1]
-    assert 0.7 < share < 0.8  # 335 of 450 GB/s measured at 512 MiB
+    # 335 of 450 GB/s measured at 512 MiB
+    assert 0.7 < got.kernels.utilization[0, -1] < 0.8

@@ -11,7 +11,6 @@ from diffenergy import estimator, kernels
 from diffenergy.corrections import Corrections
 from diffenergy.hardware import OperatingPoint, load_gpu
 from diffenergy.kernels import REQUIRED
-from diffenergy.physics import Demand
 from diffenergy.records import as_float
 from diffenergy.workload import Listing, Workload, assemble
 
@@ -62,26 +61,6 @@ def run(work: Workload) -> estimator.Estimate:
 @pytest.fixture(scope="module")
 def results(rows) -> estimator.Estimate:
     return run(workload(rows))
-
-
-def test_classes_are_modules_with_ops():
-    result = kernels.classes()
-    assert {"gemm", "conv", "attention", "reduction", "elementwise"} <= set(result)
-    for name, module in result.items():
-        assert module.OPS and callable(module.lower), name
-    assert len(kernels.ops()) == sum(len(module.OPS) for module in result.values())
-
-
-def test_every_row_is_lowered(rows):
-    work = workload(rows)
-    launched = np.concatenate([group.row[group.count > 0] for group in work.groups])
-    assert set(launched.tolist()) == set(range(len(rows)))
-    gpu, c = load_gpu("a10"), Corrections()
-    of = kernels.formulas()
-    for shape, group in zip(work.shapes, work.groups, strict=True):
-        demand = jax.eval_shape(of[type(shape)], shape, gpu, c)
-        assert isinstance(demand, Demand)
-        assert demand.ctas.ndim == 2 and demand.ctas.shape[0] == group.count.shape[0]
 
 
 def test_finite_and_positive(results):

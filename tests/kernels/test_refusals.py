@@ -29,14 +29,8 @@ def tile(sentence: str, **changes: Any) -> Any:
     return row(sentence, assemble_rows, good, good | changes)
 
 
-CONV = dict(images=2, in_channels=3, out_channels=4, input_hw=7, dtype="fp8")
 KERNELS = [
-    kernel("`kernel_size` is 9", "conv2d", kernel_size=9),
-    *(
-        row("`kernel_size` is 9", normalise_kernel,
-            {"op": f"conv2d_{x}_grad", "kernel_size": 9, **CONV}, "row")
-        for x in ("input", "weight")
-    ),
+    *(kernel("`kernel_size` is 9", x, kernel_size=9) for x in ROWS if "conv" in x),
     kernel("`kind` is .. gated_delta", "scan", kind="mamba"),
     kernel("`groups` 3", "scan", groups=3),
     kernel("`shared_kv`", "attention_backward", shared_kv=True),

@@ -38,28 +38,26 @@ def columns(size: int, *values: float) -> tuple[Array, Array, Array]:
     return requested, lowest, cap
 
 
-def at(cap: float, requested: float = HIGH, lowest: float = LOW) -> tuple[float, bool]:
-    """Clock (GHz) and feasibility of one element."""
-    arguments = (jnp.full(1, x) for x in (requested, lowest, cap))
-    clock, feasible = govern(*arguments)
-    return float(clock[0]) / GHz, bool(feasible[0])
-
-
 @pytest.mark.parametrize(
-    ("cap", "clock", "feasible", "slopes"),
+    ("cap", "requested", "clock", "feasible", "slopes"),
     [
-        (400.0, HIGH / GHz, True, (1, 0, 0)),  # 349 W at the requested clock
-        (242.0, 1.23529, True, (0, 0, 1e9 / 459.7)),
-        (120.0, 0.61469, True, None),
-        (60.0, LOW / GHz, False, (0, 1, 0)),  # idle and work at 210 MHz draw 69 W
+        (400.0, HIGH, HIGH / GHz, True, (1, 0, 0)),  # 349 W at the requested clock
+        (242.0, HIGH, 1.23529, True, (0, 0, 1e9 / 459.7)),
+        (120.0, HIGH, 0.61469, True, None),
+        (60.0, HIGH, LOW / GHz, False, (0, 1, 0)),  # 69 W idle and at work at 210 MHz
+        (400.0, LOW, LOW / GHz, True, None),
+        (60.0, LOW, LOW / GHz, False, None),
     ],
 )
-def test_closed_case(cap: float, clock: float, feasible: bool, slopes):
+def test_closed_case(
+    cap: float, requested: float, clock: float, feasible: bool, slopes
+):
     """Clock, and its slopes by the requested and the lowest clock and the cap."""
-    assert at(cap) == (pytest.approx(clock, abs=6e-6), feasible)
-    got = jax.grad(lambda *x: govern(*x)[0][0], argnums=(0, 1, 2))(
-        *(jnp.full(1, x) for x in (HIGH, LOW, cap))
-    )
+    at = columns(1, requested, LOW, cap)
+    result, possible = govern(*at)
+    assert float(result[0]) / GHz == pytest.approx(clock, abs=6e-6)
+    assert bool(possible[0]) == feasible
+    got = jax.grad(lambda *x: govern(*x)[0][0], argnums=(0, 1, 2))(*at)
     if slopes:
         assert [float(x[0]) for x in got] == pytest.approx(slopes, rel=2e-4)
 
@@ -116,11 +114,6 @@ def test_slope_of_what_the_power_depends_on():
         clock_and_slope(jnp.asarray(work)) for work in (250 + step, 250 - step, 250.0)
     )
     assert slope == pytest.approx(float((up - down) / (2 * step)), rel=1e-5)
-
-
-def test_the_lowest_clock_may_be_the_requested_one():
-    for cap, feasible in ((400.0, True), (60.0, False)):
-        assert at(cap, requested=LOW) == (pytest.approx(LOW / GHz), feasible)
 
 
 def test_single_width():

@@ -12,14 +12,7 @@ from diffenergy.hardware import GpuSpec, LinkCosts, load_gpu
 from diffenergy.physics import _links as links
 from diffenergy.records import as_float, as_index
 
-RATE, LATENCY, SIZE = 1e11, 1e-6, 8e8  # 8 ms for S on one link
-
-
-def algorithm_time(algorithm: str, collective: str, ranks: int) -> float:
-    """Of `SIZE` bytes on links that are all alike, s."""
-    steps, traffic = np.array(links.GEOMETRY[algorithm, collective])
-    terms = np.array([1, ranks - 1, (ranks - 1) / ranks])
-    return float(steps @ terms * LATENCY + traffic @ terms * SIZE / RATE)
+RATE, SIZE = 1e11, 8e8  # 8 ms for S on one link
 
 
 @pytest.mark.parametrize(
@@ -38,31 +31,24 @@ def algorithm_time(algorithm: str, collective: str, ranks: int) -> float:
         ("direct", "send_recv", 2, 1, 1),
     ],
 )
-def test_closed_forms(
-    algorithm: str, collective: str, ranks: int, steps: int, shares: float
-):
-    got = algorithm_time(algorithm, collective, ranks)
-    assert got == pytest.approx(steps * 1e-6 + shares * 8e-3, rel=1e-12)
+def test_closed_forms(algorithm, collective, ranks: int, steps: int, shares: float):
+    terms = np.array([1, ranks - 1, (ranks - 1) / ranks])
+    got = np.array(links.GEOMETRY[algorithm, collective]) @ terms
+    assert got == pytest.approx([steps, shares], rel=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("word", "kind"),
+    ("word", "family", "kind"),
     [
-        ("all_reduce", "all_reduce"),
-        ("AllReduce", "all_reduce"),
-        ("alltoall", "all_to_all"),
-        ("reduce-scatter", "reduce_scatter"),
-        ("p2p", "send_recv"),
+        ("AllReduce", "", "all_reduce"), ("alltoall", "", "all_to_all"),
+        ("reduce-scatter", "", "reduce_scatter"), ("p2p", "", "send_recv"),
+        ("all_reduce", "SGLang_CustomAllReduce_graph", "custom_all_reduce"),
+        ("all_reduce", "trtllm", "custom_all_reduce"),
+        ("all_gather", "custom", "all_gather"),
     ],
-)
-def test_spellings(word: str, kind: str):
-    assert links.link_kind(word) == kind
-
-
-def test_family():
-    for family in ("SGLang_CustomAllReduce_graph", "trtllm"):
-        assert links.link_kind("all_reduce", family) == "custom_all_reduce"
-    assert links.link_kind("all_gather", "custom") == "all_gather"
+)  # fmt: skip
+def test_spellings(word: str, family: str, kind: str):
+    assert links.link_kind(word, family) == kind
 
 
 # candidates ---------------------------------------------------------------------

@@ -146,7 +146,7 @@ def test_a_cold_board_draws_the_idle_table(factor: float):
 
 def test_leakage_of_every_gpu_is_above_zero():
     """Cold, and at both ends of its clocks; and so is what is left of idle power."""
-    file = read_corrections()
+    file, power = read_corrections(), jax.jit(static_power)
     for name in gpu_names():
         card = read_gpu(name)
         clocks = jnp.array([card.values[f"sm_clock_{x}"] for x in ("min", "max")])
@@ -155,9 +155,7 @@ def test_leakage_of_every_gpu_is_above_zero():
         where = OperatingPoint(
             clocks, *(x + 0 * clocks for x in (gpu.mem_clock, gpu.tdp, 30.0))
         )
-        idle, leakage, _ = map(
-            np.asarray, static_power(gpu, c, clocks, 0 * clocks, where)
-        )
+        idle, leakage, _ = map(np.asarray, power(gpu, c, clocks, 0 * clocks, where))
         assert np.all(leakage > 0.01) and np.all(idle > 0), (name, leakage, idle)
 
 

@@ -8,13 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from diffenergy.corrections import Corrections
 from diffenergy.hardware import OperatingPoint, load_gpu, read_gpu, unit_rates
-from diffenergy.kernels import activity, traced
-from diffenergy.physics import Demand, make_demand, timing, unit_seconds, waiting_power
+from diffenergy.kernels import traced
+from diffenergy.physics import waiting_power
 from diffenergy.units import GHz
 
 A100 = load_gpu("a100-pcie-40gb")
@@ -41,34 +40,6 @@ def test_rates_are_those_of_the_clocks():
     assert unit_rates(board, 2.0, 4.0) == (20, 20, 80, 320, 200, 500, 7, 0.5)
 
 
-def relative(result: list[float]) -> list[float]:
-    """Of `SETTINGS` to the first."""
-    return [x / result[0] for x in result]
-
-
-def work(**bytes_moved: float) -> Demand:
-    """Bytes and nothing else, in as many CTAs as there are SMs."""
-    fields: dict[str, Any] = dict.fromkeys(("flow", "feed"), 1e15)
-    return make_demand(ctas=jnp.array([108.0]), **fields, **bytes_moved)
-
-
-@pytest.mark.parametrize(("unit", "slower"), [("dram", (1, 2, 1)), ("l2", (1, 1, 2))])
-def test_time_of_bytes_follows_its_unit(unit: str, slower: tuple[int, ...]):
-    at = jnp.full((1,), CLOCK)
-    demand = work(**{unit: 1e9})
-    whole, units = [], []
-    for gpu, mem in SETTINGS:
-        mem = jnp.full((1,), mem)
-        whole.append(float(timing(demand, gpu, IDEAL, at, mem).time[0]))
-        peak, reached = unit_seconds(demand, gpu, IDEAL, at, mem)
-        assert np.array_equal(peak, reached)
-        units.append(float(peak.sum()))
-    assert relative(whole) == pytest.approx(slower, rel=1e-6)
-    assert relative(units) == pytest.approx(slower, rel=1e-12)
-    rate = {"dram": 1.5552e12, "l2": float(A100.l2_bytes_per_cycle) * CLOCK}[unit]
-    assert whole[0] == pytest.approx(1e9 / rate, rel=1e-6)
-
-
 def test_idle_power_falls_with_the_memory_clock():
     """By 0.4 of the constant part at half the clock x half."""
     at = jnp.asarray(CLOCK)
@@ -78,22 +49,6 @@ def test_idle_power_falls_with_the_memory_clock():
     ]
     assert watts[0] - watts[1] == pytest.approx(0.4 * 0.5 * IDLE, rel=1e-9)
     assert watts[2] == watts[0]
-
-
-def test_activity_is_a_share_of_the_rates():
-    """A millisecond at 1 GHz: DRAM 20 % busy, L2 30 %."""
-    columns = {x.name: [0.0] for x in dataclasses.fields(activity.Activity)}
-    columns |= {"sm_active": [1.0], "dram": [0.2], "l2": [0.3]}
-    columns |= {"time": [1e-3], "sm_clock": [CLOCK], "power": [200.0]}
-    dram, l2 = [], []
-    for gpu, mem in SETTINGS:
-        row = activity.Activity(**{**columns, "mem_clock": [float(mem)]})
-        demand = activity.demand(row, gpu, IDEAL)
-        dram.append(float(demand.dram[0, 0]))
-        l2.append(float(demand.l2[0, 0]))
-    assert dram == pytest.approx([0.2 * 1.5552e9, 0.1 * 1.5552e9, 0.2 * 1.5552e9])
-    assert l2[0] == pytest.approx(0.3 * float(A100.l2_bytes_per_cycle) * CLOCK * 1e-3)
-    assert relative(l2) == pytest.approx([1, 1, 0.5])
 
 
 def test_traced_rows_are_a_share_of_the_rates():

@@ -315,7 +315,6 @@ def _worker() -> int:
     "fixed",
     [
         {"model": "gpt2", "phase": "train", "lora": 8, "lora_layers": "attention"},
-        {"model": "gpt2", "phase": "train", "frozen_layers": 3, "accumulation": 2},
         {
             "model": "qwen3-8b", "speculative": "eagle", "accept": 0.7,
             "draft_tokens": 2, "output_len": 64,

@@ -55,12 +55,6 @@ def test_one_campaign_fills_its_weights_and_the_other_does_not(write, read_back)
     assert unfilled == {CAMPAIGNS[0]: {0.0}, CAMPAIGNS[1]: {1.0}}
 
 
-def test_another_file_is_refused(write):
-    path = write(HEAD + ROWS, "other.csv")
-    with pytest.raises(ValueError, match=FILE):
-        importers()["contents"].read(path)
-
-
 @pytest.mark.shared_data
 def test_the_real_pairs(shared):
     """2,939 of them; random weights draw more where there are few rows."""

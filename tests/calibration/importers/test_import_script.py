@@ -7,7 +7,6 @@ import pytest
 from calibration import datasets
 from calibration.importers import importers
 from diffenergy import measurements
-from diffenergy.imports import bundled_gpu
 
 LOG = (
     "start_time,window_name,elapsed_time,gpu0_energy\n"
@@ -21,21 +20,6 @@ def test_contract(name: str):
     module = importers()[name]
     assert module.NAME == name and module.__name__.endswith(f".{name}")
     assert "\n" not in module.ABOUT and 20 < len(module.ABOUT) <= 80
-
-
-@pytest.mark.parametrize(
-    "word, name",
-    [
-        ("NVIDIA H100 80GB HBM3", "h100-sxm"),
-        ("GeForce GTX 980", "gtx-980"),
-        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
-        ("a100_sxm", "a100-sxm-80gb"),
-        ("Voodoo 2", None),
-        ("", None),
-    ],
-)
-def test_gpu_names_of_tools(word: str, name: str | None):
-    assert bundled_gpu(word) == name
 
 
 @pytest.mark.parametrize("name", list(importers()))

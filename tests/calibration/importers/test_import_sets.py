@@ -147,36 +147,28 @@ def test_zeus_trace_is_of_the_gpu_in_its_name(write, read_back):
     assert noted(tables["zeus_summary_power_p100"], "1.05 x the power limit")
 
 
-def test_vidur_rows(write, read_back):
-    header = (
-        "gpu,model,op,tp,num_tokens,n_embd,time_us,time_min_us,time_std_us,m,n,k,"
-        "dtype\n"
+VIDUR = (
+    "gpu,model,op,tp,num_tokens,n_embd,time_us,time_min_us,time_std_us,m,n,k,dtype\n"
+)
+
+
+def vidur(op: str, shape: str = "64,,", time_us: int = 50, model: str = "llama") -> str:
+    return (
+        f"NVIDIA A100-SXM4-80GB,{model},{op},1,64,512,{time_us},1,1,{shape},float16\n"
     )
 
-    def row(op: str, shape: str, time_us: int = 50, model: str = "llama") -> str:
-        return (
-            f"NVIDIA A100-SXM4-80GB,{model},{op},1,64,512,{time_us},1,1,{shape},"
-            f"float16\n"
-        )
 
+def test_vidur_rows(write, read_back):
     rows = [
-        row("mlp_up_proj", "64,2816,512"),
-        row("mlp_down_proj", "64,512,1408", 19),
-        row("mlp_act", "64,,"),
-        row("add", "64,,"),
-        row("input_layernorm", "64,,"),
-        row("input_layernorm", "64,,", model="microsoft/phi-2"),
-        row("emb", "64,,"),
-        row("attn_rope", "64,,"),
+        vidur("mlp_up_proj", "64,2816,512"),
+        vidur("mlp_down_proj", "64,512,1408", 19),
+        vidur("input_layernorm", model="microsoft/phi-2"),
+        *map(vidur, ("mlp_act", "add", "input_layernorm", "emb", "attn_rope")),
     ]
-    path = write(header + "".join(rows), "transformer_ops.csv.gz")
+    path = write(VIDUR + "".join(rows), "transformer_ops.csv.gz")
     tables = read("vidur", path)
-    assert sorted(tables) == [
-        "vidur_elementwise",
-        "vidur_gemm",
-        "vidur_layernorm",
-        "vidur_rmsnorm",
-    ]
+    names = ("elementwise", "gemm", "layernorm", "rmsnorm")
+    assert sorted(tables) == [f"vidur_{x}" for x in names]
     said = [note for table in tables.values() for note in notes_of(table)]
     assert any("1 of 8 rows left out: under 20 us" in note for note in said)
     assert any("2 of 7 rows left out: embedding" in note for note in said)
@@ -193,17 +185,11 @@ def test_vidur_rows(write, read_back):
 
 
 def test_vidur_activation_of_unknown_width_is_left_out(write):
-    header = (
-        "gpu,model,op,tp,num_tokens,n_embd,time_us,time_min_us,time_std_us,m,n,k,"
-        "dtype\n"
-    )
-    row = "NVIDIA A100-SXM4-80GB,x,{},1,64,512,{},1,1,64,,,float16\n"
-    rows = row.format("mlp_act", 50) + row.format("add", 50)
-    path = write(header + rows, "transformer_ops.csv.gz")
+    path = write(VIDUR + vidur("mlp_act") + vidur("add"), "transformer_ops.csv.gz")
     (table,) = read("vidur", path).values()
     assert table["fn"].tolist() == ["add"]
     assert noted(table, "the width of the activation is not known")
-    write(header + row.format("add", 5), "transformer_ops.csv.gz")
+    write(VIDUR + vidur("add", time_us=5), "transformer_ops.csv.gz")
     with pytest.raises(ValueError, match="no row is left.*under 20 us"):
         read("vidur", path)
 

@@ -23,14 +23,15 @@ from .demands import (
 )
 
 
-@pytest.mark.parametrize("window", [0, 1024])
+@pytest.mark.parametrize("window", [0, 1024, 9000])
 @pytest.mark.parametrize("cache", ["bf16", "fp8"])
 def test_decode(sample, phases, window: int, cache: str):
-    """16 x 8 KV heads of 8,192 positions, one CTA each."""
+    """16 x 8 KV heads of 8,192 positions, one CTA each; a longer window runs the plain
+    kernel."""
     row = decode_row(sample, window_size=window, kv_cache_dtype=cache, split_k=1)
     shape = shape_of(phases, attention.Decode, row)
     shape = dataclasses.replace(shape, distance=[0.0])
-    fp8 = cache == "fp8"
+    fp8, window = cache == "fp8", window % 9000
     # FlashAttention 3: 128 x 128, fp8: one warp group alone, 64 x 96
     tile_m, tile_n, e = (64, 96, 1) if fp8 else (128, 128, 2)
     first = (8192 - window) // tile_n if window else 0
@@ -154,18 +155,25 @@ def test_decode_of_a_cache_that_partly_stays(sample, phases):
     )
 
 
-@pytest.mark.parametrize(("options", "splits"), [(0, 15), (1, 1), (7, 7)])
-def test_a_split_of_the_row_wins(sample, phases, options: int, splits: int):
-    """One sequence of 32,768 positions: the library takes 15 parts on 132 SMs."""
-    row = decode_row(sample, batch=1, kv_len=32768, split_k=options)
+@pytest.mark.parametrize(
+    ("batch", "positions", "split_k", "splits"),
+    [
+        (1, 32768, 0, 15), (1, 32768, 1, 1), (1, 32768, 7, 7), (4, 8192, 0, 4),
+        (16, 8192, 0, 1), (16, 100, 0, 1),
+    ],
+)  # fmt: skip
+def test_splits(sample, phases, batch, positions, split_k: int, splits: int):
+    """That of the row wins; else every SM of 132 has as many blocks of 128, at most
+    ceil(1.1 x 8 batch x blocks / 132), and none less than one."""
+    row = decode_row(sample, batch=batch, kv_len=positions, split_k=split_k)
     shape = shape_of(phases, attention.Decode, row)
-    q = 32 * 128
+    q, blocks = batch * 32 * 128, math.ceil(positions / 128)
     check(
         demand_of(attention, shape, H200, **ATTENTION),
-        ctas=8 * splits,
+        ctas=batch * 8 * splits,
         launches=1 + (splits > 1),
         store_l2=2 * q + 8 * q * splits * (splits > 1),
-        sfu=128 * 128 * 8 * splits * math.ceil(256 / splits),
+        sfu=128 * 128 * 8 * batch * splits * math.ceil(blocks / splits),
     )
 
 

@@ -31,11 +31,11 @@ ROWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         dict(collective="all_reduce", bytes=9, num_gpus=2),
         dict(dtype="bf16", link_rate=0),
     ),
-    "conv2d": (
+    **dict.fromkeys(("conv2d", "conv2d_input_grad", "conv2d_weight_grad"), (
         dict(images=2, in_channels=3, out_channels=4, input_hw=7, kernel_size=1,
              dtype="fp8"),
         dict(stride=1, padding=0, groups=1, out_dtype="bf16", tensor_core=True),
-    ),
+    )),
     "elementwise": (
         dict(fn="gelu", elements=9, dtype="fp32"),
         dict(out_dtype="fp32", reads=1, writes=1),
@@ -211,18 +211,9 @@ def test_what_a_row_says_only_where_it_is_not_usual():
     for op, usual, said in (
         ("moe", dict(dispatched=False), dict(dispatched=True)),
         ("collective", dict(axis=""), dict(axis="tp")),
+        ("gemm", {}, dict(weight_dtype="int4", weight_group=32)),
     ):
         row = {"op": op} | ROWS[op][0]
         plain = normalise_kernel(row, "row")
         assert normalise_kernel(row | usual, "row") == plain
         assert normalise_kernel(row | said, "row") == plain | said
-
-
-def test_stored_types_of_a_listing():
-    row = {"op": "gemm"} | ROWS["gemm"][0]
-    result = normalise_kernel(row | dict(weight_dtype="int4", weight_group=32), "row")
-    assert (result["weight_dtype"], result["weight_group"]) == ("int4", 32)
-
-
-def test_as_many_choices_as_experts():
-    assert len(lowered(topk=[6], moe_ep_size=[6])) == 5

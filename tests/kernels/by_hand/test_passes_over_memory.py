@@ -158,7 +158,6 @@ def test_an_activity(clocks):
             ("elementwise", dict(fn=fn, elements=160, dtype="bf16"), 4, 1, 2, 2)
             for fn in ("gelu", "tanh", "exp", "pow")
         ),
-        ("elementwise", dict(fn="relu", elements=160, dtype="bf16"), 4, 0, 2, 2),
         ("elementwise", dict(fn="scalar_mul", elements=160, dtype="bf16"), 4, 0, 2, 2),
         ("elementwise", dict(fn="nobody knows", elements=160, dtype="fp16"),
          4, 0, 2, 2),
@@ -172,7 +171,6 @@ def test_an_activity(clocks):
         ("elementwise",
          dict(fn="adam", elements=160, dtype="fp32", reads=4, writes=3), 4, 0, 16, 12),
         ("elementwise", dict(fn="gelu_mul", elements=160, dtype="fp32"), 4, 1, 8, 4),
-        ("elementwise", dict(fn="sub", elements=160, dtype="fp32"), 4, 0, 8, 4),
         ("elementwise", dict(fn="typecast_to_fp16", elements=160, dtype="fp32"),
          4, 0, 4, 2),
     ],
