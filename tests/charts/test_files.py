@@ -4,15 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from diffenergy.charts import (
-    Axis,
-    Chart,
-    Line,
-    Panel,
-    Reading,
-    save_figure,
-    to_figure,
-)
+from diffenergy.charts import Axis, Chart, Line, Panel, Reading, save_figure, to_figure
 
 
 def line():

@@ -65,10 +65,7 @@ def rendered(summary, rows) -> str:
 
 
 def test_a_schedule():
-    rows = [
-        row(1),
-        row(2, stage="backward", sm_clock_mhz=None, mem_clock_mhz=5001.0),
-    ]
+    rows = [row(1), row(2, stage="backward", sm_clock_mhz=None, mem_clock_mhz=5001.0)]
     text = rendered(SUMMARY, rows)
     lines = text.splitlines()
     assert all(len(line) <= 80 for line in lines if not line.startswith("bound"))

@@ -167,10 +167,7 @@ def test_limits_of_tokens_costs_and_latency(
 
 @pytest.mark.slow
 def test_exit_statuses_of_searches_without_an_end(
-    run: Run,
-    words: tuple[object, ...],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    run: Run, words: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """3 where nothing meets a limit, with no file; 130 after Ctrl-C, with the best."""
     out = tmp_path / "kept.toml"

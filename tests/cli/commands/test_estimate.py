@@ -136,11 +136,11 @@ def test_images_of_a_model_are_tokens_that_it_reads(run):
     assert refused.code == 2 and "qwen3-0.6b reads no images" in refused.err
     flags = ("estimate", "gemma-4-26b-a4b", *flags[2:], "--input-len", 100)
     answer = run(*flags, "--images", 2, "--json").json
-    assert (
-        answer["images"],
-        answer["image_tokens"],
-        answer["input_len"],
-    ) == (2, 280, 100)
+    assert (answer["images"], answer["image_tokens"], answer["input_len"]) == (
+        2,
+        280,
+        100,
+    )
     assert answer["assumed"]["image_tokens"] == 280
     read = answer["tokens_per_s"] * answer["time_s"]
     assert read == pytest.approx(100 + 2 * 280)

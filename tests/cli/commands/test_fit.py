@@ -224,11 +224,7 @@ def test_a_bare_interrupt_leaves_nothing(fit, tmp_path, monkeypatch):
 
 
 def test_names_beside_the_output():
-    flags = Flags(
-        data=("gemm=a/b.csv.gz", "c.csv"),
-        out="d/e.json",
-        start="s.json",
-    )
+    flags = Flags(data=("gemm=a/b.csv.gz", "c.csv"), out="d/e.json", start="s.json")
     assert flags.partial == Path("d/e.partial.json")
     assert {"a/b.csv.gz", "c.csv", "s.json"} <= {*inputs(flags)}
 

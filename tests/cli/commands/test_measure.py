@@ -91,11 +91,7 @@ def test_clocks_and_limits_are_swept_and_put_back(run, world, out):
     assert (
         world.locked is None
         and world.limit == 700
-        and set(world.sets)
-        == {
-            9.9e8,
-            1.5e9,
-        }
+        and set(world.sets) == {9.9e8, 1.5e9}
     )
     states = {(r["sm_clock_mhz_set"], r["power_limit_w_set"]) for r in rows(out)}
     assert states == {("990", ""), ("1500", ""), ("", "300"), ("", "")}

@@ -45,10 +45,7 @@ ASKED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"model": "gpt2", "gpu": GPU, "batch": 8, "sm_clock": [900, "1.2GHz"]},
         ["gpt2", "--gpu", GPU, "--batch", "8", "--sm-clock", "900,1.2GHz"],
     ),
-    "gpus": (
-        {"action": "show", "name": "h100-sxm"},
-        ["show", "h100-sxm"],
-    ),
+    "gpus": ({"action": "show", "name": "h100-sxm"}, ["show", "h100-sxm"]),
     "models": ({"action": "show", "name": "gpt2"}, ["show", "gpt2"]),
     "compare": (
         {"a": "gpt2 --gpu l40s", "b": "gpt2 --gpu a10 --batch 2"},
