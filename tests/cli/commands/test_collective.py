@@ -108,20 +108,6 @@ def test_the_horizon_has_its_own_exit_status(run: Run):
     assert run(*BOARD, "--epoch", "slowest", "--horizon", "4").code == 0
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("verify",), "lacks a file"),
-        (("verify", "a.json", "--chunks", "2"), "no option of verify"),
-        (("dgx1", "a.json", "--size", "1GB"), "collective verify FILE"),
-    ],
-)
-def test_wrong_words(run: Run, words, message):
-    outcome = run("collective", *words)
-    assert (outcome.code, outcome.out) == (2, "")
-    assert message in outcome.err
-
-
 @pytest.mark.shared_data
 def test_published_schedules_are_right(run: Run, shared: Path):
     folder = shared / "data" / "teccl" / "schedules"

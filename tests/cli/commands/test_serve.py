@@ -88,39 +88,6 @@ def test_pools_at_the_wall(run: Run):
     assert "prefill 1 h100-sxm 1 1 1200 MHz" in table
 
 
-@pytest.mark.parametrize(
-    "words, said",
-    [
-        (("--rate", "8", "--concurrency", "8"), "`--rate` is given beside"),
-        (("--rate", "8", "--input-len", "999999"), "positions; shorten"),
-        (("--rate", "8", "--input-len", "lognormal:30000:3"), "one in 16 has 236803"),
-        (("--rate", "8", "--output-len", "exponential:39000"), "one in 16 has"),
-        (("--rate", "8", "--tp", "2", "--num-gpus", "3"), "`--num-gpus` is 3"),
-        (("--rate", "8", "--optimize", "energy"), "no limit is given"),
-        (("--rate", "8", "--prefill", "tp=2"),
-         "`--prefill` is given without `--apart`"),
-        (("--rate", "8", "--apart", "auto"), "`--apart` is auto without `--search`"),
-        (("--rate", "8", "--apart=all"), "`--apart` is 'all'; allowed are no, auto"),
-        (("--rate", "8", "--search", "energy", "--apart", "--prefill", "tp=2"),
-         "`--search` is given beside `--prefill`"),
-        (("--rate", "8", "--apart", "--trace", "x"), "`--apart` is given beside"),
-    ],
-)  # fmt: skip
-def test_bad_input_is_one_line(run: Run, words: tuple[str, ...], said: str):
-    done = run("serve", "qwen3-0.6b", *words)
-    assert (done.code, done.out) == (2, "")
-    assert said in done.err and done.err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    "model, said",
-    [("bert-base", "makes no tokens"), ("x.jsonl", "listing"), ("qwen9", "qwen9")],
-)
-def test_what_is_no_language_model(run: Run, model: str, said: str):
-    done = run("serve", model, "--rate", "8")
-    assert (done.code, done.out) == (2, "") and said in done.err
-
-
 @pytest.mark.slow
 def test_a_search_and_its_points_for_a_fleet(run: Run, tmp_path: Path):
     points, fleet = tmp_path / "points.csv", tmp_path / "fleet.toml"
