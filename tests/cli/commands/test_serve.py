@@ -67,25 +67,6 @@ def test_a_public_trace_with_requests_that_are_too_long(run: Run, tmp_path: Path
     assert "left out, too long 5" in table and "5 of 20 requests are left" in table
     refused = run(*SERVER, "--trace", public)
     assert refused.code == 2 and "(`--skip-too-long`)" in refused.err
-    alone = run(*OPEN, "--rate", "20", "--skip-too-long")
-    assert alone.code == 2 and "`--skip-too-long` is given without" in alone.err
-
-
-@pytest.mark.slow
-def test_pools_at_the_wall(run: Run):
-    words = "--rate 20 --apart --prefill sm_clock=1200 --decode max_batch=32,workers=2"
-    words += " --kv-link 25 --node dgx-h100"
-    result = run("serve", "qwen3-0.6b", *words.split(), "--json").json
-    prefill, decode = (result["pools"][x] for x in ("prefill", "decode"))
-    assert (prefill["sm_clock_mhz"], result["max_batch"]) == (1200, 32)
-    assert result["assumed"].get("prefill_workers") == prefill["workers"] == 1
-    assert result["kv_transfer_s"] == pytest.approx(20e-6 + 512 * 114_688 / 25e9)
-    assert result["node"]["nodes"] == pytest.approx(3 / 8)
-    parts = result["wall_energy_j_by_part"].values()
-    assert 20 * sum(parts) == pytest.approx(result["site_power_w"], rel=1e-6)
-    assert result["wall_power_w"] > result["avg_power_w"]
-    table = " ".join(run("serve", "qwen3-0.6b", *words.split()).out.split())
-    assert "prefill 1 h100-sxm 1 1 1200 MHz" in table
 
 
 @pytest.mark.slow
