@@ -10,7 +10,7 @@ import pytest
 
 from diffenergy import __version__
 from diffenergy.cli import app, main, progress
-from diffenergy.cli.app import QUESTIONS, Grouped
+from diffenergy.cli.app import QUESTIONS
 from diffenergy.cli.commands import estimate
 
 SHELL = "import sys; from diffenergy.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -114,14 +114,6 @@ def test_help_lists_every_command_once_under_its_question(run):
     assert sorted(names) == app.names()
     listed.pop("More", None)  # commands that no question names
     assert {question: list(result) for question, result in QUESTIONS.items()} == listed
-
-
-def test_a_command_that_no_question_names_is_listed_too(monkeypatch):
-    monkeypatch.setattr(app, "names", lambda: ["gpus"])
-    monkeypatch.setattr(app, "QUESTIONS", {})
-    group = Grouped(name="tool", rich_markup_mode=None)
-    shown = group.make_context("tool", []).get_help()
-    assert "More\n  gpus  List the GPUs;" in shown
 
 
 @pytest.mark.parametrize(

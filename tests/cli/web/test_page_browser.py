@@ -137,18 +137,6 @@ def test_a_search_shows_progress_and_is_cancelled(page: Any, server: Server):
     assert server.get("/health")[0] == 200
 
 
-def test_charts_are_read_with_arrow_keys(page: Any, server: Server):
-    fields = {"model": "gpt2", "gpu": "a100-sxm-80gb", "sm_clock": "900:1410:60"}
-    open_page(page, server, "estimate", **fields)
-    chart = page.locator("#now .stage").first
-    chart.wait_for(timeout=_LONGEST)
-    chart.focus()
-    page.keyboard.press("Home")
-    first = chart.get_attribute("aria-valuetext")
-    page.keyboard.press("End")
-    assert chart.get_attribute("aria-valuetext") != first
-
-
 def test_the_keyboard_is_enough(page: Any, server: Server):
     page.goto(f"{server.url}/gpus")
     page.keyboard.press("Tab")
