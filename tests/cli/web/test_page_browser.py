@@ -61,7 +61,9 @@ def fill(page: Any, server: Server, command: str):
 
 
 @pytest.mark.parametrize("command", ASKED)
-def test_each_form_answers(page: Any, server: Server, command: str):
+def test_each_form_answers_and_axe_sees_nothing_serious(
+    page: Any, server: Server, command: str
+):
     fill(page, server, command)
     fields, words = ASKED[command]
     line = page.locator("#now pre").first.inner_text()
@@ -73,12 +75,7 @@ def test_each_form_answers(page: Any, server: Server, command: str):
     assert download.value.suggested_filename == f"{command}.json"
     for name in fields:
         assert name == "posted" or f"{name}=" in page.url
-
-
-@pytest.mark.parametrize("command", ASKED)
-def test_axe_finds_nothing_serious(page: Any, server: Server, command: str):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    fill(page, server, command)
     page.evaluate("document.querySelectorAll('details').forEach(x => x.open = true)")
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
