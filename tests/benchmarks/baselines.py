@@ -153,13 +153,9 @@ def cma_es(arena: Arena, seed: int) -> None:
     population = 4 + int(3 * np.log(len(arena.axes)))  # the default
     start = np.clip(arena.base, 0.02, 0.98)
     while not arena.done:
-        options = {
-            "bounds": [0, 1],
-            "popsize": population,
-            "seed": int(rng.integers(1, 2**31)),
-            "verbose": -9,
-            "verb_log": 0,
-        }
+        seed = int(rng.integers(1, 2**31))
+        options = {"bounds": [0, 1], "popsize": population, "seed": seed}
+        options |= {"verbose": -9, "verb_log": 0}
         strategy = cma.CMAEvolutionStrategy(start, _SIGMA, options)
         stalled = 0
         while not (strategy.stop() or arena.done or stalled > _STALLED):
@@ -211,8 +207,4 @@ def _point(axes: Sequence[Axis], drawn: list[Any]) -> list[float]:
     ]
 
 
-METHODS: Final[dict[str, Callable[[Arena, int], None]]] = {
-    "random": at_random,
-    "TPE": tpe,
-    "CMA-ES": cma_es,
-}
+METHODS: Final = {"random": at_random, "TPE": tpe, "CMA-ES": cma_es}

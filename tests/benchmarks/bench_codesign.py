@@ -46,20 +46,11 @@ STARTS, ROUNDS = 4, 6
 LONGEST: Final = 15.0  # s
 MARKS: Final = (300, 1000, 3000, 10000)
 VARIED: Final = (
-    "num_sms",
-    "tensor_flop_per_cycle_bf16",
-    "fma_flop_per_cycle_fp32",
-    "registers_per_sm",
-    "smem_per_sm",
-    "smem_bytes_per_cycle",
-    "sfu_ops_per_cycle",
-    "issue_slots_per_cycle",
-    "l2_capacity",
-    "l2_bytes_per_cycle",
-    "dram_bandwidth",
-    "sm_clock",
-    "power_cap",
-)
+    "num_sms", "tensor_flop_per_cycle_bf16", "fma_flop_per_cycle_fp32",
+    "registers_per_sm", "smem_per_sm", "smem_bytes_per_cycle", "sfu_ops_per_cycle",
+    "issue_slots_per_cycle", "l2_capacity", "l2_bytes_per_cycle", "dram_bandwidth",
+    "sm_clock", "power_cap",
+)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -31,20 +31,13 @@ def random_problem(num_kernels: int, num_settings: int, turns: int) -> Problem:
     settings = np.stack([1e9 * clock, np.full(num_settings, np.nan)], axis=1)
     settings[0] = np.nan
     return Problem(
-        kernels=tuple(f"kernel {i}" for i in range(num_kernels)),
-        stages=("all",),
-        stage=np.zeros(num_kernels, np.int64),
-        count=np.full(num_kernels, float(turns)),
-        settings=settings,
-        time=time,
-        energy=energy,
-        default_time=time[:, 0].copy(),
-        default_energy=energy[:, 0].copy(),
-        loops=(Loop(tuple(range(num_kernels)), turns),),
-        power_cap=np.array([np.inf]),
-        host_time=np.zeros(1),
+        kernels=tuple(f"kernel {i}" for i in range(num_kernels)), stages=("all",),
+        stage=np.zeros(num_kernels, np.int64), count=np.full(num_kernels, float(turns)),
+        settings=settings, time=time, energy=energy, default_time=time[:, 0].copy(),
+        default_energy=energy[:, 0].copy(), power_cap=np.array([np.inf]),
+        loops=(Loop(tuple(range(num_kernels)), turns),), host_time=np.zeros(1),
         wait_power=np.zeros(1),
-    )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -53,12 +46,6 @@ def random_problem(num_kernels: int, num_settings: int, turns: int) -> Problem:
 def test_frontier(benchmark: Any, rules: Rules):
     problem = random_problem(46, 66, 24)
     benchmark.pedantic(frontier, (problem, LIMITS, rules), rounds=5, warmup_rounds=1)
-
-
-@pytest.mark.parametrize("slowdown", [0.0, 2.0, 10.0])
-def test_proof(benchmark: Any, slowdown: float):
-    problem, objective = random_problem(46, 66, 24), Objective(max_slowdown=slowdown)
-    benchmark.pedantic(solve, (problem, objective), rounds=5, warmup_rounds=1)
 
 
 @pytest.mark.parametrize("warm", [False, True], ids=["with compilation", "warm"])

@@ -53,24 +53,15 @@ def products(count: int, tile: float) -> Workload:
         return np.round(np.exp(rng.uniform(np.log(64), np.log(8192), count)))
 
     zero, one = np.zeros(count), np.ones(count)
-    fields: dict[str, Any] = {
-        name: zero
-        for name in (
-            "tile_k", "stages", "split_k", "warps", "threads", "zero_share"
-        )
-    } | {
+    zeros = ("tile_k", "stages", "split_k", "warps", "threads", "zero_share")
+    fields: dict[str, Any] = dict.fromkeys(zeros, zero) | {
         "batch": one, "m": sizes(), "n": sizes(), "k": sizes(), "count": one,
         "dtype": np.full(count, 2), "out_dtype": np.full(count, 2),
         "tensor_core": one > 0, "listed": one > 0, "tile_m": tile * one,
         "tile_n": tile * one, "slices": one,
     }  # fmt: skip
-    for name, text in (
-        ("weights", "b"),
-        ("layout", ""),
-        ("family", ""),
-        ("framework", ""),
-    ):
-        fields[name] = np.full(count, text, dtype=object)
+    for name in ("weights", "layout", "family", "framework"):
+        fields[name] = np.full(count, "b" * (name == "weights"), dtype=object)
     rows = np.arange(count)
     part = OpRows("gemm", fields, rows, np.zeros(count, int))
     return build_workload([part], PhaseColumns.single(1))

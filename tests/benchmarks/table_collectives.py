@@ -1,6 +1,6 @@
 """Collective schedules beside published ones, in tables.
 
-    python tests/benchmarks/table_collectives.py [FOLDER] [--part NAME] [--out FILE]
+    python tests/benchmarks/table_collectives.py [FOLDER] [--part NAME]
 
 `FOLDER` holds `goldens_ndv2_2chassis.csv` (TE-CCL, SIGCOMM 2024) and
 `taccl_ndv2_2chassis.csv` (TACCL, NSDI 2023); without it their columns say
@@ -12,7 +12,6 @@ with a commercial solver.
 import argparse
 import csv
 import itertools
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,59 +54,35 @@ MACHINES: Final = (
 
 
 def main() -> None:
-    """Prints the tables, and writes them to a file if asked."""
+    """Prints the tables."""
     parser = argparse.ArgumentParser(description="Collectives beside published ones.")
     parser.add_argument("folder", nargs="?", type=Path)
-    parser.add_argument("--part", choices=[*COLUMNS, "all_gather"], default=None)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--part", choices=COLUMNS, default=None)
     arguments = parser.parse_args()
-    lines = []
     for part in COLUMNS if arguments.part is None else [arguments.part]:
-        columns = COLUMNS["machines" if part == "machines" else "published"]
-        rows = {
-            "published": lambda: published(
-                arguments.folder, ("all_gather", "all_to_all")
-            ),
-            "all_gather": lambda: published(arguments.folder, ("all_gather",)),
-            "machines": machines,
-        }[part]
-        began = time.perf_counter()
-        for row in itertools.chain([columns, ("---",) * len(columns)], rows()):
-            lines.append(f"| {' | '.join(row)} |")
-            print(lines[-1], flush=True)
-        lines += ["", f"{time.perf_counter() - began:.1f} s in all.", ""]
-        print(lines[-2], "\n", flush=True)
-    if arguments.out is not None:
-        arguments.out.write_text("\n".join(lines))
-    sys.exit()
+        columns, began = COLUMNS[part], time.perf_counter()
+        rows = machines() if part == "machines" else published(arguments.folder)
+        for row in itertools.chain([columns, ("---",) * len(columns)], rows):
+            print(f"| {' | '.join(row)} |", flush=True)
+        print(f"\n{time.perf_counter() - began:.1f} s in all.\n", flush=True)
 
 
-def published(folder: Path | None, collectives: tuple[str, ...]) -> Iterator[tuple]:
+def published(folder: Path | None) -> Iterator[tuple]:
     """Every row of TE-CCL for two NDv2 chassis, 15 GPUs."""
     theirs = _read(folder, "goldens_ndv2_2chassis.csv")
     taccl = _read(folder, "taccl_ndv2_2chassis.csv")
-    for name in collectives:
-        published_name = name.title().replace("_", "").replace("ToA", "toA")
-        for kind in KINDS:
-            for size in SIZES:
-                plan, seconds = _planned("ndv2-2-published", name, kind, size)
-                row = theirs.get((published_name, size, kind), {})
-                other = taccl.get((published_name, size, ""), {})
-                yield (
-                    name,
-                    kind,
-                    size,
-                    str(plan.schedule.epochs),
-                    str(plan.epoch_bound),
-                    row.get("epochs") or UNKNOWN,
-                    f"{plan.finish * 1e6:.6g}",
-                    f"{100 * plan.gap:.2f}",
-                    _micro(row.get("finish_s")),
-                    other.get("taccl_finish_us") or UNKNOWN,
-                    f"{seconds:.2f}",
-                    row.get("solver_s") or UNKNOWN,
-                    other.get("taccl_solver_s") or UNKNOWN,
-                )
+    names = {"all_gather": "AllGather", "all_to_all": "AlltoAll"}
+    for name, kind, size in itertools.product(names, KINDS, SIZES):
+        plan, seconds = _planned("ndv2-2-published", name, kind, size)
+        row = theirs.get((names[name], size, kind), {})
+        other = taccl.get((names[name], size, ""), {})
+        yield (
+            name, kind, size, str(plan.schedule.epochs), str(plan.epoch_bound),
+            row.get("epochs") or UNKNOWN, f"{plan.finish * 1e6:.6g}",
+            f"{100 * plan.gap:.2f}", _micro(row.get("finish_s")),
+            other.get("taccl_finish_us") or UNKNOWN, f"{seconds:.2f}",
+            row.get("solver_s") or UNKNOWN, other.get("taccl_solver_s") or UNKNOWN,
+        )  # fmt: skip
 
 
 def machines() -> Iterator[tuple]:
@@ -116,18 +91,11 @@ def machines() -> Iterator[tuple]:
         plan, seconds = _planned(machine, name, kind, size, **more)
         chunks = more.get("chunks", 1)
         yield (
-            machine,
-            name,
-            kind,
-            size if chunks == 1 else f"{size}, {chunks} chunks",
-            str(plan.schedule.epochs),
-            str(plan.epoch_bound),
-            f"{plan.finish * 1e6:.7g}",
-            f"{plan.bound * 1e6:.7g}",
-            f"{100 * plan.gap:.2f}",
-            plan.method,
-            f"{seconds:.2f}",
-        )
+            machine, name, kind, size if chunks == 1 else f"{size}, {chunks} chunks",
+            str(plan.schedule.epochs), str(plan.epoch_bound),
+            f"{plan.finish * 1e6:.7g}", f"{plan.bound * 1e6:.7g}",
+            f"{100 * plan.gap:.2f}", plan.method, f"{seconds:.2f}",
+        )  # fmt: skip
 
 
 def _planned(

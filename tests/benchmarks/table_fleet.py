@@ -80,7 +80,5 @@ if __name__ == "__main__":
     words.add_argument("sizes", nargs="*", metavar="SIZE")
     words.add_argument("--seeds", default="1")
     words.add_argument("--seconds", type=float)
-    arguments = words.parse_args()
-    main(
-        arguments.sizes, [int(x) for x in arguments.seeds.split(",")], arguments.seconds
-    )
+    flags = words.parse_args()
+    main(flags.sizes, [int(x) for x in flags.seeds.split(",")], flags.seconds)

@@ -13,28 +13,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any, Final
+from typing import Final
 
 WAYS: Final = (
     "estimate", "grad", "jit", "jit, compiler_options()",
     "jit, compiler_options(once=True)",
 )  # fmt: skip
-
-
-def timed_rows(way: str, function: Any) -> Any:
-    """The gradient of `function` as one of the `WAYS` asks for it."""
-    import jax
-
-    import diffenergy as de
-
-    if way == "estimate":
-        return function
-    slope = jax.grad(function)
-    if way == "grad":
-        return slope
-    if way == "jit":
-        return jax.jit(slope)
-    return jax.jit(slope, compiler_options=de.compiler_options("once" in way))
 
 
 def measure(way: str) -> None:
@@ -47,7 +31,14 @@ def measure(way: str) -> None:
     request = {"batch": 8, "input_len": 512, "output_len": 128}
     workload = de.load_model("llama-3.1-8b").workload(**request)
     gpu = de.load_gpu("h100-sxm")
-    slope = timed_rows(way, lambda g: de.estimate(workload, g).energy)
+
+    def energy(gpu: de.GpuSpec) -> jax.Array:
+        return de.estimate(workload, gpu).energy
+
+    slope = energy if way == "estimate" else jax.grad(energy)
+    if way.startswith("jit"):
+        options = de.compiler_options("once" in way) if "options" in way else None
+        slope = jax.jit(slope, compiler_options=options)
     began, spent = time.perf_counter(), time.process_time()
     jax.block_until_ready(slope(gpu))
     first, spent = time.perf_counter() - began, time.process_time() - spent

@@ -1,15 +1,13 @@
 """Ends and ticks of axes."""
 
-import math
-
 import pytest
 
 from diffenergy.charts import Axis, Label, Line, Panel, Reading, shortened
 from diffenergy.charts._layout import ranges, resolve
 
 
-@pytest.mark.parametrize("low", [0.0, 1e-9, 3.7, 120.0, -5.0])
-@pytest.mark.parametrize("span", [1e-9, 0.013, 1.0, 77.0, 4e12])
+@pytest.mark.parametrize("low", [0.0, 1e-9, 3.7, -5.0])
+@pytest.mark.parametrize("span", [1e-9, 0.013, 77.0, 4e12])
 @pytest.mark.parametrize("zero", [False, True])
 def test_linear_axes_hold_their_values(low: float, span: float, zero: bool):
     axis = resolve(Axis("time", "s", zero=zero), [low, low + span], 6)
@@ -83,4 +81,4 @@ def test_crowded_categories_are_named_here_and_there():
 def test_names_are_cut_in_the_middle():
     assert shortened("short", 8) == "short"
     assert shortened("abcdefghij", 7) == "ab…ghij"
-    assert math.isclose(len(shortened("a" * 50, 20)), 20)
+    assert len(shortened("a" * 50, 20)) == 20

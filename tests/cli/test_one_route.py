@@ -64,34 +64,14 @@ def test_every_file_has_the_constants_that_the_command_serves(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["copy of h100-sxm", "copy of l4", "a30"])
+@pytest.mark.parametrize("name", ["copy of h100-sxm", "a30"])
 def test_python_and_command_agree(
     name: str, listing: str, files: dict[str, str], run: Callable[..., Outcome]
 ):
     printed = run("estimate", listing, "--gpu", files[name], "--json").json
     result = de.estimate(de.load_workload(listing), de.load_gpu(files[name]))
-    wanted = (printed["time_s"], printed["energy_j"])
-    assert (float(result.time), float(result.energy)) == pytest.approx(
-        wanted, rel=1e-12, abs=0
-    )
-
-
-@pytest.mark.slow
-def test_slope_of_a_carried_constant(listing: str):
-    """Energy is linear in the price of a byte of L2: its slope is a difference."""
-    workload, gpu = de.load_workload(listing), de.load_gpu("h100-sxm")
-
-    def energy(gpu: de.GpuSpec) -> jax.Array:
-        return de.estimate(workload, gpu).energy
-
-    slope = jax.jit(jax.grad(energy), compiler_options=de.compiler_options())(gpu)
-    double = dataclasses.replace(
-        gpu.corrections, energy_l2=2 * gpu.corrections.energy_l2
-    )
-    more = energy(dataclasses.replace(gpu, corrections=double)) - energy(gpu)
-    byte = float(more / gpu.corrections.energy_l2)
-    assert float(slope.corrections.energy_l2) == pytest.approx(byte, rel=0.05)
-    assert byte > 0
+    for value, key in ((result.time, "time_s"), (result.energy, "energy_j")):
+        assert float(value) == pytest.approx(printed[key], rel=1e-12, abs=0)
 
 
 def test_constants_of_another_batch_are_refused():

@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from diffenergy.cli.refusal import to_json
+from diffenergy.hardware import gpu_toml, read_gpu
 from diffenergy.keys import commands
+from tests.service.builders import matrix, metrics, smi
 
 from .conftest import GPT2
 
 TRACE = Path("docs/examples/trace.json").resolve()
+FLEET = Path("docs/examples/fleet/fleet.toml").resolve()
 HELP = "--help` shows what is allowed."
 ROWS = {
     # the parser
@@ -22,18 +25,16 @@ ROWS = {
     "estimate gpt2 again": "(again)",
     "estimate gpt2 --batch": f"'--batch' requires .. `diffenergy estimate {HELP}",
     "estimate gpt2 --bach 2": "--bach",
-    "compare gpt2 --gpu l4": f"--gpu .. `diffenergy compare {HELP}",
     "fit x.csv": f"'--out' .. `diffenergy fit {HELP}",
     "plan gpt2 --tp 2 --global-batch 8 --num-gpus 8": "`--plan tp=N`",
     "gpus hide": "`gpus` is followed by 'hide'; allowed is `gpus show NAME`.",
     "gpus show": "`gpus show` lacks a name; `diffenergy gpus` lists those known.",
     "models show": "`models show` lacks a name",
     "gpus --toml": "`--toml`",
-    "gpus show --toml": "lacks a name",
+    "help nothing": "`COMMAND` is 'nothing'",
+    "help gpus --skill": "`COMMAND`",
     # a flag given twice drops nothing
-    "estimate gpt2 --gpu l4 --gpu a10": "`--gpu` is given twice; give it once.",
     "estimate gpt2 --gpu=l4 --gpu l4": "`--gpu` is given twice; give it once.",
-    "report gpt2 --out a.html --out b.html": "`--out` is given twice",
     "plan gpt2 --stage-clocks --plan pp=2 --plan dp=2": "`--plan` is given twice",
     "estimate gpt2 --set num_sms=10 --set num_sms=11": "`--set num_sms` is given twice",
     # numbers as people write them
@@ -44,43 +45,41 @@ ROWS = {
     "estimate gpt2 --batch 1:8": "give a list or FROM:TO:STEP",
     "estimate gpt2 --batch 1,024": "write a thousand as 1000, a list as 1,10",
     "estimate gpt2 --set temperature=40": "GPU is called `temperature`; nearest: ",
-    "estimate gpt2 --sm-clock 900Mhz/s": "`--sm-clock` is '900Mhz/s'",
     "estimate gpt2 --sm-clock 5MHz": "`--sm-clock` is 5 MHz, not the clock of a GPU",
     "estimate gpt2 --sm-clock 900,": "`--sm-clock` is ''; allowed is a finite number",
-    "estimate gpt2 --sm-clock 900,x": "`--sm-clock` is 'x'",
     "estimate gpt2 --sm-clock 99999": "`--sm-clock` is 99999 MHz",
-    "estimate gpt2 --sm-clock 700W": "'700W', a power; give a clock in Hz, kHz, MHz",
     "estimate gpt2 --sm-clock 900,1.2Gb/s": "'1.2Gb/s', which reads as bits",
     "estimate gpt2 --mem-clock '9 furlong'": "'furlong' is no unit of a clock",
     "estimate gpt2 --power-limit 350000mW,1GHz": "'1GHz', a clock; give a power in W",
-    "estimate gpt2 --power-limit 1mw": "'mw' is no unit of a power",  # m or M?
     "estimate gpt2 --temperature 333K": "'K' is no unit of a temperature",
     "estimate gpt2 --set =3": "`--set`",
     "estimate gpt2 --set num_sms=10W": "give the number (count) without a unit",
-    "estimate gpt2 --set dram_bandwidth=3.35GHz": "'3.35GHz', a clock; give a rate",
     "estimate gpt2 --set dram_bandwidth=3350": "looks like GB/s .. 3.35e+12",
     "estimate gpt2 --sm-clock 1.41": "if that is GHz, give 1410",
     "estimate gpt2 --sm-clock 1.41e9": "if that is Hz, give 1410",
-    "estimate gpt2 --sm-clock 1410000": "if that is kHz, give 1410",
     "estimate gpt2 --power-limit 150": "is 150 W; h100-sxm allows 200 to 700 W.",
     "estimate gpt2 --power-limit 300000": "200 to 700 W .. if that is mW, give 300",
     "estimate gpt2 --temperature 333.15": "if that is K, give 60",
     "estimate gpt2 --input-len 9999": "`--input-len` + `--output-len` is 10127",
     # files
     "estimate gpt5": "There is no model or file 'gpt5'; near are",
-    "estimate no-such-file.jsonl": "no-such-file.jsonl",
     "estimate no/such/config.json": "no/such/config.json",
     "evaluate no-such-file.csv": "no-such-file.csv",
     f"evaluate {TRACE} --plot a.svg": "`--plot` draws charts .. has none; leave it out",
     "sweep none.toml --out x.csv": "there is no such file",
     "fleet none.toml": "there is no such file",
+    f"fleet {FLEET} --carbon -5": "`--carbon` is -5",
     "estimate gpt2 --out estimate.txt": "`--out` is 'estimate.txt'; allowed are names",
     "estimate gpt2 --out no/such/folder/a.json": "there is no folder 'no/such/folder'",
     "estimate gpt2 --out folder.json": "`--out` is 'folder.json', a folder",
-    "estimate gpt2 --out a.json --trace a.json": "are both 'a.json'; give each a file",
+    "estimate gpt2 --out a.json --trace ./a.json": "`--trace` .. give each a file",
+    "estimate gpt2 --trace trace.txt": "`--trace` is 'trace.txt'; allowed are names",
+    "estimate gpt2 --trace /trace.json/": "`--trace`",
+    "estimate gpt2 --trace a.json --sm-clock 900,1000": "`--trace`",
     "estimate gpt2 --batch 1,2 --out a.jsonl": "`--out` is 'a.jsonl'; allowed are",
     "estimate one.jsonl --out one.jsonl": "input",
     "report gpt2 --versus model.html --out model.html": "input",
+    "codesign one.jsonl --gpu a10.toml --vary num_sms --out a10.toml": "overwritten",
     "models show gpt2 --out model.csv": "`--out` is 'model.csv'; allowed are names",
     "plan gpt2 --num-gpus 8 --global-batch 8 --out x.csv": ".json",
     "plan gpt2 --stage-clocks --plan pp=2 --out clocks.txt": "clocks.txt",
@@ -88,36 +87,67 @@ ROWS = {
        for command in ("estimate gpt2 --corrections given.png", "evaluate given.png",
                        "codesign gpt2 --vary num_sms --corrections given.png",
                        "dvfs gpt2 --corrections given.png")
-       for file, said in (("a.pdf", "allowed are names ending in .png, .svg"),
-                          ("x=a.pdf", "allowed are names ending in .png, .svg"),
+       for file, said in (("x=a.pdf", "allowed are names ending in .png, .svg"),
                           ("no/a.png", "there is no folder"),
                           ("given.png", "is an input of this run"))},
     # what does not go together
     **{f"estimate one.jsonl {x}": f"`{x.split()[0]}` .. one.jsonl"
        for x in ("--batch 2", "--phase prefill", "--kv-dtype fp8")},
-    "estimate gpt2 --sm-clock 900,1000 --detail": "several settings",
     "estimate gpt2 --batch 1,2 --detail": "several settings",
     "estimate gpt2 --sensitivity --batch 1,8": "`--sensitivity` is given with several",
     "estimate gpt2 --phase prefill --tokens 1e12": "`--tokens`",
     "estimate qwen3-0.6b --phase prefill --images 1": "qwen3-0.6b reads no images",
     "report gpt2": "`--out` is missing; name the page",
     "report gpt2 --out a.html --sm-clock 900,1000": "takes no lists",
-    "report gpt2 --out a.html --power-limit 200,300": "takes no lists",
     "report gpt2 --out a.html --versus h1000": "`--versus` .. h1000",
     "report gpt2 --out a.html --slo-tpot 30ms": "no requests come",
     "report gpt2 --out a.html --rate 8 --phase train": "neither trains",
     "report gpt2 --out a.html --rate 8 --concurrency 8": "one way",
-    "report gpt2 --out a.html --rate 0": "`--rate`",
+    "dvfs": "`MODEL` is missing",
     "dvfs gpt2 --solver exact --starts 3": "`--starts` is given without `--solver`",
     "plan gpt2 --num-gpus 8": "`--global-batch` is missing",
     "plan gpt2 --num-gpus 8 --global-batch 8 --granularity stage": "--stage-clocks",
     "plan gpt2 --num-gpus 8 --global-batch 8 --sm-clock 900,1200": "list",
     "plan gpt2 --stage-clocks --plan pp=2 --straggler 1": "STAGE=PERCENT",
     "plan gpt2 --stage-clocks --plan pp=2 --power-limit 200,300": "give one",
-    "sweep spec.toml --out out.txt": "`--out` is 'out.txt'",
     "sweep spec.toml --out out.csv --ray head": "`--ray` is 'head'",
+    "collective verify": "lacks a file",
+    "collective verify a.json --chunks 2": "no option of verify",
+    "collective dgx1 a.json --size 1GB": "collective verify FILE",
+    "codesign --vary num_sms": "MODEL is missing",
+    "codesign gpt2 --vary num_sms=100": "give num_sms=LOW:HIGH",
+    "codesign gpt2 --vary num_sms --weight 2": "there is one workload",
+    "codesign --workload gpt2 --vary num_sms --weight 1 --weight 2": "2 times for 1",
+    "codesign --workload gpt2 --vary num_sms --batch 2": "`--batch` is given without",
+    "codesign --workload 'gpt2 --gpu a10' --vary num_sms": "`--gpu` goes behind",
+    "codesign gpt2 --workload 'gpt2 --phase x' --vary num_sms": "`--phase` is 'x'",
+    "codesign gpt2 --vary num_sms --tune-tiles": "given beside `--tune-tiles`",
+    "codesign gpt2 --tune-tiles --objective edp": "time and energy",
+    **{f"serve qwen3-0.6b --rate 8 {x}": said for x, said in {
+       "--concurrency 8": "`--rate` is given beside",
+       "--input-len 999999": "positions; shorten",
+       "--input-len lognormal:30000:3": "one in 16 has 236803",
+       "--tp 2 --num-gpus 3": "`--num-gpus` is 3",
+       "--optimize energy": "no limit is given",
+       "--prefill tp=2": "`--prefill` is given without `--apart`",
+       "--skip-too-long": "`--skip-too-long` is given without",
+       "--apart auto": "`--apart` is auto without `--search`",
+       "--apart=all": "`--apart` is 'all'; allowed are no, auto",
+       "--search energy --apart --prefill tp=2": "`--search` is given beside",
+       "--apart --trace x": "`--apart` is given beside"}.items()},
+    "serve bert-base --rate 8": "makes no tokens",
+    "serve x.jsonl --rate 8": "listing",
+    # logs of a service
+    "import p.csv p.csv": "2 files are given",
+    "import p.csv --tp 2": "`--tp` is given",
+    "import m.json --passes 2": "`--passes` is given",
+    "fit p.csv --tp 2 --out x.json": "no file is a log of a service",
+    "evaluate p.csv m.json": "add `--service`",
+    "evaluate runs.csv --tp 2": "`--tp` is given without `--service`",
+    "evaluate --service p.csv m.json --by gpu --model gpt2": "`--by` is given beside",
     # quoted flags
     "compare gpt2": "Missing argument",
+    "compare gpt2 --gpu l4": f"--gpu .. `diffenergy compare {HELP}",
     "compare 'gpt2 --batch' gpt2": f"A: .. '--batch' .. `diffenergy estimate {HELP}",
     "compare \"gpt2 'open\" gpt2": "A: .. cannot be split into flags",
     "compare 'gpt2 --sm-clock 900,1000' gpt2": "A: `compare` takes no lists",
@@ -137,6 +167,7 @@ BROKEN = (
 )  # fmt: skip
 """JSON that is no estimate: 0.json, 1.json, ..."""
 LISTING = {"name": "one", "kernels": [{"op": "softmax", "rows": 8, "cols": 8}]}
+GPU, POWER, SERVED = gpu_toml(read_gpu("a10")), smi(), matrix(metrics())
 RUNS = "gpu,op,rows,cols,dtype,time_us\na10,softmax,1024,1024,fp16,10\n"
 
 
@@ -149,6 +180,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         "given.png": RUNS,
         "model.html": "mine",
         "spec.toml": '[axes]\nbatch = [1]\n[fixed]\nmodel = "gpt2"',
+        "a10.toml": GPU,
+        "p.csv": POWER,
+        "m.json": SERVED,
     }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
@@ -178,79 +212,47 @@ def test_one_line_says_what_to_do(run, tmp_path: Path, files, line: str):
     assert all((tmp_path / name).read_text() == text for name, text in files.items())
 
 
-SENTENCES = {
+HELPED = "`diffenergy estimate --help` shows what is allowed."
+SENTENCES = [
     # ours: field, value, remedy
-    "`--batch` is '0'; allowed is a whole number from 1 to 9.": (
-        "--batch", "0", "allowed is a whole number from 1 to 9."
-    ),
-    "`--sm-clock` is 1.41e+09 MHz, not the clock of a GPU; if that is Hz, give 1410.": (
-        "--sm-clock", "1.41e+09 MHz", "if that is Hz, give 1410."
-    ),
-    "`--input-len` + `--output-len` is 1025, but gpt2 has 1024; shorten it.": (
-        "--input-len", "1025", "shorten it."
-    ),
-    "`--plan` has ep=2, but gpt2 has no experts; leave ep out.": (
-        "--plan", "ep=2", "leave ep out."
-    ),
-    "`--set num_sms` is given twice; give it once.": (
-        "--set num_sms", None, "give it once."
-    ),
-    "`accept` is missing: give the share of drafted tokens, 0 to 1.": (
-        "accept", None, "give the share of drafted tokens, 0 to 1."
-    ),
-    "MODEL is missing; name one, or give a measured `--table`.": (
-        "MODEL", None, "name one, or give a measured `--table`."
-    ),
-    "There is no model or file 'gpt5'; near are gpt2, gpt3-xl.": (
-        None, "gpt5", "near are gpt2, gpt3-xl."
-    ),
-    "A: 'gpt2 'open' cannot be split into flags (No closing quotation).": (
-        None, "gpt2 'open", None
-    ),
-    "one.csv, row 3: `time_s` is -1 s; allowed are times above 0.": (
-        "time_s", "-1 s", "allowed are times above 0."
-    ),
+    ("`--batch` is '0'; allowed is a whole number from 1 to 9.", "--batch", "0",
+     "allowed is a whole number from 1 to 9."),
+    ("`--input-len` + `--output-len` is 1025, but gpt2 has 1024; shorten it.",
+     "--input-len", "1025", "shorten it."),
+    ("`--plan` has ep=2, but gpt2 has no experts; leave ep out.", "--plan", "ep=2",
+     "leave ep out."),
+    ("`--set num_sms` is given twice; give it once.", "--set num_sms", None,
+     "give it once."),
+    ("`accept` is missing: give the share, 0 to 1.", "accept", None,
+     "give the share, 0 to 1."),
+    ("There is no model or file 'gpt5'; near are gpt2, gpt3-xl.", None, "gpt5",
+     "near are gpt2, gpt3-xl."),
+    ("A: 'gpt2 'open' cannot be split into flags (No closing quotation).", None,
+     "gpt2 'open", None),
+    ("one.csv, row 3: `time_s` is -1 s; allowed are times above 0.", "time_s", "-1 s",
+     "allowed are times above 0."),
     # infeasible
-    "`max_power` is 100 W, which no plan of 8 GPUs keeps; the least is 2133 W.": (
-        "max_power", "100 W", "the least is 2133 W."
-    ),
-    "`rate` is 90 requests a second, but the server sustains less than 4; give a lower "
-    "one.": ("rate", "90", "give a lower one."),
+    ("`max_power` is 100 W, which no plan of 8 GPUs keeps; the least is 2133 W.",
+     "max_power", "100 W", "the least is 2133 W."),
+    ("`rate` is 90 requests a second, but the server sustains less than 4; give less.",
+     "rate", "90", "give less."),
     # the parser's
-    "No such option: --bach (Possible options: --batch); `diffenergy estimate --help` "
-    "shows what is allowed.": (
-        "--bach",
-        None,
-        "(Possible options: --batch); `diffenergy estimate --help` shows what is "
-        "allowed.",
-    ),
-    "Missing argument 'FLEET.toml'; see `--help`.": (
-        "FLEET.toml", None, "see `--help`."
-    ),
-    "Option '--batch' requires an argument; see `--help`.": (
-        "--batch", None, "see `--help`."
-    ),
-    "Invalid value for '--max-steps': 'x' is not a valid integer; see `--help`.": (
-        "--max-steps", "x", "see `--help`."
-    ),
-    "Got unexpected extra argument(s) (again); see `--help`.": (
-        None, "again", "see `--help`."
-    ),
-}  # fmt: skip
+    (f"No such option: --bach (Possible options: --batch); {HELPED}", "--bach", None,
+     f"(Possible options: --batch); {HELPED}"),
+    ("Missing argument 'FLEET.toml'; see `--help`.", "FLEET.toml", None,
+     "see `--help`."),
+    ("Invalid value for '--max-steps': 'x' is not a valid integer; see `--help`.",
+     "--max-steps", "x", "see `--help`."),
+    ("Got unexpected extra argument(s) (again); see `--help`.", None, "again",
+     "see `--help`."),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("sentence", SENTENCES)
-def test_a_sentence_has_field_value_and_remedy(sentence):
-    field, value, remedy = SENTENCES[sentence]
-    assert to_json(sentence, 3) == {
-        "error": {
-            "kind": "infeasible",
-            "field": field,
-            "value": value,
-            "message": sentence,
-            "remedy": remedy,
-        }
-    }
+@pytest.mark.parametrize(("sentence", "field", "value", "remedy"), SENTENCES)
+def test_a_sentence_has_field_value_and_remedy(sentence, field, value, remedy):
+    parts = {"field": field, "value": value, "remedy": remedy}
+    wanted = {"kind": "infeasible", "message": sentence, **parts}
+    assert to_json(sentence, 3) == {"error": wanted}
 
 
 def test_a_fault_and_an_interruption_name_no_field():
@@ -274,6 +276,9 @@ def test_the_side_that_cannot_be_met_is_named(run):
     outcome = run("compare", line, f"{line} --power-limit 50 --set power_limit_min=50")
     assert (outcome.code, outcome.out) == (3, "")
     assert outcome.err.startswith("diffenergy: B: `--power-limit`")
+    assert outcome.err.count("\n") == 1
+    least = float(outcome.err.split("draws ")[1].split(" W")[0])
+    assert 50 < least < 100  # idle is 60 W at the lowest clock
 
 
 def test_rows_that_nothing_predicts_write_no_file(run, tmp_path: Path):

@@ -30,16 +30,12 @@ H100 = board_of(read_gpu("h100-sxm"))
 SWEPT = PlanOptions(clocks=auto_clocks(H100.clocks))
 
 
-def test_every_class_is_in_the_first_part():
-    for wanted in (PlanOptions(), SWEPT):
-        assert {point.kind for point in make_plan(H100, wanted)[:14]} == set(CLASSES)
-
-
-def test_200_points_fit_into_20_minutes():
-    for wanted in (PlanOptions(), SWEPT):
-        plan = make_plan(H100, wanted)
-        assert len(plan) == 200 and len(within(plan, 1200.0)) == 200
-        assert all(point.seconds >= 1.5 + 2 for point in plan)
+@pytest.mark.parametrize("options", [PlanOptions(), SWEPT])
+def test_200_points_fit_into_20_minutes_and_begin_with_every_class(options):
+    plan = make_plan(H100, options)
+    assert {point.kind for point in plan[:14]} == set(CLASSES)
+    assert len(plan) == 200 and len(within(plan, 1200.0)) == 200
+    assert all(point.seconds >= 1.5 + 2 for point in plan)
     assert len(within(make_plan(H100, PlanOptions()), 60.0)) < 14
 
 
@@ -64,17 +60,15 @@ def test_without_clocks_references_are_repeated_and_limits_swept():
     plan = make_plan(H100, PlanOptions())
     repeated = [p for p in plan if p.repeat == 2 or p.start == "cold"]
     assert {p.kind for p in repeated} == {"tensor", "dram", "l2"}
-    limited = [
-        p for p in make_plan(H100, PlanOptions(limits=(300.0, 500.0))) if p.limit
-    ]
-    assert len(limited) == 2 * 3 * 2
+    limited = make_plan(H100, PlanOptions(limits=(300.0, 500.0)))
+    assert len([p for p in limited if p.limit]) == 2 * 3 * 2
 
 
 def test_a_seed_settles_the_plan():
-    assert make_plan(H100, PlanOptions(seed=3)) == make_plan(H100, PlanOptions(seed=3))
-    assert make_plan(H100, PlanOptions(seed=3)) != make_plan(H100, PlanOptions(seed=4))
-    longer = make_plan(H100, PlanOptions(points=300))
-    assert longer[:200] == make_plan(H100, PlanOptions(points=200))
+    three = make_plan(H100, PlanOptions(seed=3))
+    assert three == make_plan(H100, PlanOptions(seed=3))
+    assert three != make_plan(H100, PlanOptions(seed=4))
+    assert make_plan(H100, PlanOptions(seed=3, points=300))[:200] == three
 
 
 def test_classes_are_chosen():
@@ -87,8 +81,7 @@ def test_classes_are_chosen():
 def test_points_are_distinct_listing_rows_that_fit(name):
     board = board_of(read_gpu(name))
     plan = make_plan(board, PlanOptions(points=200))
-    assert len(plan) == 200
-    assert len({key(point_cells(point, name)) for point in plan}) == 200
+    assert len({key(point_cells(point, name)) for point in plan}) == len(plan) == 200
     for point in plan:
         normalise_kernel(point.kernel, name)
         assert set(point.kernel) <= set(KERNEL_COLUMNS)
@@ -100,17 +93,13 @@ def test_points_are_distinct_listing_rows_that_fit(name):
             assert point.kernel["dtype"] in board.dtypes
 
 
-def test_a_board_without_tensor_cores_sweeps_cuda_cores():
+def test_boards_without_tensor_cores_and_unknown_ones_have_a_plan():
     board = board_of(read_gpu("titan-xp"))
     assert board.dtypes == ()
     plan = make_plan(board, PlanOptions(clocks=(1e9,)))
     assert {point.kind for point in plan[:6]} == {"fma", "dram", "l2"}
     assert "tensor" not in {point.kind for point in plan}
-
-
-def test_an_unknown_board_has_a_plan():
-    board = unknown_board("new", 16e9, 50e6)
-    assert len(make_plan(board, PlanOptions())) == 200
+    assert len(make_plan(unknown_board("new", 16e9, 50e6), PlanOptions())) == 200
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The measuring loop on a simulated board: truth, gaps, failures, going on."""
 
+import contextlib
 import json
 
 import numpy as np
@@ -12,7 +13,7 @@ from diffenergy.measure._record import Timing, campaign
 from diffenergy.measure._sensor import SensorError
 from diffenergy.measure._table import finished, key, series_path, state_path
 
-from .simulated import LIMIT, NEVER, QUICK, World, measured, points
+from .simulated import LIMIT, QUICK, World, measured, points
 
 
 @pytest.fixture
@@ -20,79 +21,64 @@ def file(tmp_path):
     return tmp_path / "mine.csv"
 
 
-def truth(world, row):
-    """Mean power of the window of the last row, which ended just now."""
-    begin = world.t - float(row["window_s"])
-    return (world.energy_at(world.t) - world.energy_at(begin)) / (world.t - begin)
+@pytest.fixture
+def world():
+    return World()
 
 
 @pytest.mark.parametrize("silent", [(), ("energy",)])
 @pytest.mark.parametrize("start", ["warm", "cold"])
 @pytest.mark.parametrize("update", [0.02, 0.1])
-def test_power_is_the_steady_one(file, silent, start, update):
-    world = World()
+def test_power_is_the_steady_one(world, file, silent, start, update):
+    """Mean power of the window of each row, which ended just now."""
     world.silent, world.update = set(silent), update
     for point in points({"start": start}):
         table, _ = measured(world, [point], file)
         row = table.rows[-1]
-        assert float(row["avg_power_w"]) == pytest.approx(truth(world, row), rel=0.01)
+        begin = world.t - float(row["window_s"])
+        energy = world.energy_at(world.t) - world.energy_at(begin)
+        truth = energy / (world.t - begin)
+        assert float(row["avg_power_w"]) == pytest.approx(truth, rel=0.01)
         assert row["power_source"] == ("samples" if silent else "counter")
 
 
-def test_without_warm_up_the_sensor_would_read_low(file):
-    """The second that the sensor averages over is what the warm-up is for."""
-    world = World()
-    world.silent = {"energy"}
-    table, _ = measured(world, points({"start": "cold"})[:1], file, Timing(warm_up=0.0))
-    row = table.rows[0]
-    assert float(row["avg_power_w"]) < 0.93 * truth(world, row)
-
-
-def test_a_row_says_everything(file):
-    world = World()
+def test_a_row_says_everything(world, file):
     table, _ = measured(world, points({"start": "cold"}, {}), file)
-    first, *_, last = table.rows
-    assert first["gpu"] == "h100-sxm" and first["device"] == world.about.name
-    assert (first["gap_s"], first["previous"]) == ("", "")
-    assert float(table.rows[1]["gap_s"]) > 5 and float(last["gap_s"]) < 1
-    assert last["previous"] == "elementwise copy 268435456 bf16"
-    assert (first["start"], last["start"]) == ("cold", "warm")
+    first, second, *_, last = table.rows
+    assert (first["gap_s"], first["previous"], first["start"]) == ("", "", "cold")
+    assert float(second["gap_s"]) > 5 and float(last["gap_s"]) < 1
     assert float(last["window_s"]) >= 2 and float(last["run_s"]) >= 3.5
-    assert float(last["sm_clock_mhz_avg"]) == 1980 and last["sm_clock_mhz_set"] == ""
-    assert last["power_limit_w"] == "700" and last["power_limit_w_set"] == ""
-    assert last["throttle"] == "" and last["shared_gpu"] == "false"
-    assert last["campaign"] == campaign(world) and "2026-05-01" in last["campaign"]
-    assert last["runner"] == "torch 9.9 cuda 12.8" and last["driver"] == "570.1"
+    expected = {
+        "gpu": "h100-sxm", "device": world.about.name, "start": "warm",
+        "previous": "elementwise copy 268435456 bf16", "sm_clock_mhz_avg": "1980",
+        "sm_clock_mhz_set": "", "power_limit_w": "700", "power_limit_w_set": "",
+        "throttle": "", "shared_gpu": "false", "campaign": campaign(world),
+        "runner": "torch 9.9 cuda 12.8", "driver": "570.1",
+    }  # fmt: skip
+    assert {name: last[name] for name in expected} == expected
+    assert "2026-05-01" in last["campaign"]
     launched = float(last["iterations"]) * float(last["time_us"]) * 1e-6
     assert launched == pytest.approx(float(last["window_s"]), rel=1e-6)
-
-
-def test_the_series_lies_beside_the_rows(file):
-    world = World()
-    measured(world, points({"start": "cold"}), file)
     lines = [json.loads(x) for x in series_path(file).read_text().splitlines()]
-    assert [line["row"] for line in lines] == [0, 1, 2]
+    assert [line["row"] for line in lines] == [*range(6)]
     one = lines[0]
-    assert one["t_s"][0] < -4.9 and one["t_s"][-1] == pytest.approx(
-        one["window_s"][1], abs=0.05
-    )
+    end = pytest.approx(one["window_s"][1], abs=0.05)
+    assert one["t_s"][0] < -4.9 and one["t_s"][-1] == end
     assert max(np.diff(one["t_s"])) < 0.05
     for name in ("power_w", "sm_clock_mhz", "mem_clock_mhz", "temperature_c"):
         assert len(one[name]) == len(one["t_s"])
     assert one["temperature_c"][-1] > one["temperature_c"][0]
 
 
-def test_measurements_are_read_as_they_are(file):
-    world = World()
+def test_measurements_are_read_as_they_are(world, file):
     plan = make_plan(board_of(read_gpu("h100-sxm")), PlanOptions(points=40))
     measured(world, plan, file, QUICK)
     table = measurements.read([str(file)])
     assert table.num_rows == 40 and not (table.skipped != "").any()
     assert np.all(table.power_limit == LIMIT) and np.all(table.sm_clock_avg == 1.98e9)
     assert np.isnan(table.sm_clock_set).all()
-    np.testing.assert_allclose(
-        table.energy_j, table.time_s * table.avg_power_w, rtol=1e-6
-    )
+    power = table.energy_j / table.time_s
+    np.testing.assert_allclose(power, table.avg_power_w, rtol=1e-6)
     assert {"gap_s", "power_source"} <= set(table.ignored_columns)
     assert set(table.campaign) == {campaign(world)}
 
@@ -108,20 +94,17 @@ def test_measurements_are_read_as_they_are(file):
     ],
 )
 @pytest.mark.parametrize("how", ["silent", "zero"])
-def test_what_is_not_told_is_never_zero(file, name, column, how):
-    world = World()
+def test_what_is_not_told_is_never_zero(world, file, name, column, how):
     setattr(world, how, {name})
     (row,) = measured(world, points()[:1], file)[0].rows
-    if column:
-        assert row[column] == ""
+    assert not column or row[column] == ""
     assert row["power_source"] == ("samples" if name == "energy" else "counter")
     assert not {"0", "nan", "0.0"} & set(row.values())
     (line,) = series_path(file).read_text().splitlines()
     assert "NaN" not in line
 
 
-def test_a_board_without_any_meter_gives_times(file):
-    world = World()
+def test_a_board_without_any_meter_gives_times(world, file):
     world.silent = {"energy", "power", "processes", "power_limit"}
     (row,) = measured(world, points()[:1], file)[0].rows
     for name in ("avg_power_w", "energy_j", "power_source", "shared_gpu"):
@@ -129,10 +112,8 @@ def test_a_board_without_any_meter_gives_times(file):
     assert float(row["time_us"]) > 0
 
 
-def test_zeros_draw_less_and_are_rows_of_their_own(file):
-    world = World()
-    plan = [*points(), *points({"zeros": True})]
-    table, done = measured(world, plan, file)
+def test_zeros_draw_less_and_are_rows_of_their_own(world, file):
+    table, done = measured(world, [*points(), *points({"zeros": True})], file)
     assert done.measured == 6
     for random, zero in zip(table.rows[:3], table.rows[3:], strict=True):
         assert (random["contents"], zero["contents"]) == ("random", "zeros")
@@ -140,8 +121,7 @@ def test_zeros_draw_less_and_are_rows_of_their_own(file):
         assert float(zero["avg_power_w"]) < 0.95 * float(random["avg_power_w"])
 
 
-def test_clocks_and_limits_are_set_seen_and_put_back(file):
-    world = World()
+def test_clocks_and_limits_are_set_seen_and_put_back(world, file):
     plan = [*points({"clock": 9e8}, {"limit": 250.0}), *points()]
     table, _ = measured(world, plan, file)
     slow, capped, free = table.rows[0], table.rows[3], table.rows[6]
@@ -154,51 +134,34 @@ def test_clocks_and_limits_are_set_seen_and_put_back(file):
     assert not state_path(file).exists()
 
 
-def test_nothing_is_set_unless_asked(file):
-    world = World()
-    world.allowed = False
-    measured(world, points(), file)
-    assert world.sets == [] and world.limit == LIMIT
-
-
-def test_others_on_the_board_are_recorded(file):
-    world = World()
-    measured(world, points()[:1], file)
+def test_others_on_the_board_are_recorded(world, file):
+    """Not those that were there before the watch began: a newcomer shows."""
     world.others = {12345}
-    # they were there before the watch began in `measured`; a newcomer shows
-    table, done = measured(world, points()[1:2], file)
-    assert not done.shared
+    assert not measured(world, points()[1:2], file)[1].shared
     world.unsupported = lambda kernel: bool(world.others.add(777))
     table, done = measured(world, points()[2:], file)
     assert done.shared and table.rows[-1]["shared_gpu"] == "true"
 
 
-def test_kernels_that_cannot_run_are_left_out(file):
-    world = World()
+def test_kernels_that_cannot_run_are_left_out(world, file):
     world.unsupported = lambda kernel: kernel["op"] == "elementwise"
     table, done = measured(world, points(kernels=4), file)
     assert (done.measured, len(table.rows)) == (3, 3)
     assert [x["reason"] for x in done.failed] == ["out of memory"]
     world.unsupported = lambda kernel: False
     assert measured(world, points(kernels=4), file)[1].measured == 1
-
-
-def test_a_board_that_runs_nothing_ends_it(file):
-    world = World()
     world.unsupported = lambda kernel: True
     with pytest.raises(ValueError, match="5 kernels failed"):
-        measured(world, points(kernels=7), file)
+        measured(world, points({"zeros": True}, kernels=7), file)
 
 
-def test_a_broken_library_ends_it_with_a_line(file):
-    world = World()
+def test_a_broken_library_ends_it_with_a_line(world, file):
     world.error, world.fail_at = RuntimeError, 60
     with pytest.raises(ValueError, match="the library failed at"):
-        measured(world, points(), file, QUICK, seconds=1e6)
+        measured(world, points(), file, QUICK)
 
 
-def test_the_time_is_kept(file):
-    world = World()
+def test_the_time_is_kept(world, file):
     begin = world.now()
     plan = points(*({"repeat": i} for i in range(1, 9)))
     _, done = measured(world, plan, file, seconds=30.0)
@@ -206,10 +169,9 @@ def test_the_time_is_kept(file):
     assert world.now() - begin < 30.5
 
 
-def test_the_default_plan_fits_into_twenty_minutes(file):
-    world = World()
-    board = board_of(read_gpu("h100-sxm"))
-    plan = make_plan(board, PlanOptions(clocks=(1.98e9, 9e8)))
+def test_the_default_plan_fits_into_twenty_minutes(world, file):
+    options = PlanOptions(clocks=(1.98e9, 9e8))
+    plan = make_plan(board_of(read_gpu("h100-sxm")), options)
     _, done = measured(world, plan, file, Timing(period=0.1), seconds=1200.0)
     assert (done.measured, done.stopped) == (200, "")
 
@@ -225,35 +187,24 @@ def test_going_on_repeats_nothing(file):
     assert len(finished(file)) == len({key(row) for row in finished(file)}) == 12
 
 
-PLAN = points({"clock": 9e8, "start": "cold"}, {"limit": 300.0}, kernels=2)
-
-
-def calls(path):
-    world = World()
-    measured(world, PLAN, path, QUICK)
-    return world.calls
-
-
 @pytest.mark.parametrize("error", [SensorError, KeyboardInterrupt])
-def test_failing_at_any_call_keeps_rows_and_puts_the_board_back(tmp_path, error):
-    total = calls(tmp_path / "whole.csv")
-    assert total > 100
+def test_failing_at_any_call_keeps_rows_and_puts_the_board_back(
+    world, tmp_path, monkeypatch, error
+):
+    monkeypatch.setattr("os.fsync", lambda number: None)  # hundreds of files
+    plan = points({"clock": 9e8, "start": "cold"}, {"limit": 300.0}, kernels=2)
+    measured(world, plan, tmp_path / "whole.csv", QUICK)
+    assert world.calls > 100
     counts = []
-    for k in range(1, total + 1):
-        world, file, said = World(), tmp_path / f"{k}.csv", []
-        world.fail_at, world.error = k, error
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("os.fsync", lambda number: None)  # hundreds of files
-            try:
-                measured(world, PLAN, file, QUICK, said=said)
-            except error:
-                pass
-        assert world.locked is None and world.limit == LIMIT, k
+    for k in range(1, world.calls + 1):
+        failing, file, said = World(), tmp_path / f"{k}.csv", []
+        failing.fail_at, failing.error = k, error
+        with contextlib.suppress(error):
+            measured(failing, plan, file, QUICK, said=said)
+        assert failing.locked is None and failing.limit == LIMIT, k
         assert not state_path(file).exists() and said == [], k
-        rows = finished(file)
-        counts.append(len(rows))
-        assert len(rows) == (
-            len(series_path(file).read_text().splitlines()) if rows else 0
-        )
-        world.fail_at = NEVER
+        counts.append(len(finished(file)))
+        series = series_path(file)
+        lines = series.read_text().splitlines() if counts[-1] else []
+        assert len(lines) == counts[-1]
     assert counts == sorted(counts) and set(counts) >= {0, 1, 2, 3}

@@ -17,21 +17,15 @@ from diffenergy.measure._runner_jax import JaxRunner
 from diffenergy.measure._runner_torch import TorchRunner, TorchRunning
 from diffenergy.measure._shapes import attention, chain, depth, gemm, operands, stream
 
-ROWS = {"rows": 8, "cols": 64}
+NORM = {"rows": 8, "cols": 64, "dtype": "bf16"}
 KERNELS = [
     *(gemm(32, 16, 64, dtype) for dtype in ("bf16", "fp16", "fp32", "tf32", "fp8")),
     gemm(16, 16, 32, "bf16", 4),
-    stream("copy", 512, "bf16"),
-    stream("add", 512, "fp32"),
-    stream("gelu", 512, "bf16"),
-    chain(64, 8),
-    attention(2, 16, 16, (4, 2, 32), "bf16"),
-    attention(2, 1, 32, (4, 2, 32), "bf16"),
-    *(
-        {"op": op, **ROWS, "dtype": "bf16"}
-        for op in ("softmax", "layernorm", "rmsnorm")
-    ),
-]
+    stream("copy", 512, "bf16"), stream("add", 512, "fp32"),
+    stream("gelu", 512, "bf16"), chain(64, 8),
+    attention(2, 16, 16, (4, 2, 32), "bf16"), attention(2, 1, 32, (4, 2, 32), "bf16"),
+    *({"op": op, **NORM} for op in ("softmax", "layernorm", "rmsnorm")),
+]  # fmt: skip
 ONE_OF_EACH = (0, 5, 7, 9, 11, 12)
 """Of products, batched ones, streams, chains, attention and reductions."""
 
@@ -40,10 +34,9 @@ def name(kernel):
     return "-".join(str(kernel.get(x, "")) for x in ("op", "fn", "dtype", "batch"))
 
 
-def cpu(library):
-    if library == "jax":
-        return JaxRunner(jax.devices("cpu")[0])
-    return TorchRunner(pytest.importorskip("torch"), "cpu")
+@pytest.fixture
+def runner():
+    return JaxRunner(jax.devices("cpu")[0])
 
 
 @pytest.mark.parametrize(
@@ -54,7 +47,7 @@ def cpu(library):
     ],
     ids=name,
 )
-def test_jax_launches_as_often_as_it_says(kernel, monkeypatch):
+def test_jax_launches_as_often_as_it_says(runner, kernel, monkeypatch):
     monkeypatch.setattr(runner_jax, "_MOST_LAUNCHES", 0)
     shapes = []
     function = runner_jax._function(kernel)
@@ -65,15 +58,14 @@ def test_jax_launches_as_often_as_it_says(kernel, monkeypatch):
         return result
 
     monkeypatch.setattr(runner_jax, "_function", lambda kernel: counted)
-    running = cpu("jax").prepare(kernel, 3, False)
-    launched = running.run(7)
+    launched = runner.prepare(kernel, 3, False).run(7)
     assert launched >= 7 and launched % 3 == 0
     assert set(shapes) == {operands(kernel)[1][0]}
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=name)
 def test_torch_launches_what_it_is_told(kernel):
-    runner = cpu("torch")
+    runner = TorchRunner(pytest.importorskip("torch"), "cpu")
     if depth(kernel) > 1:
         with pytest.raises(Unsupported):
             runner.prepare(kernel, 1, False)
@@ -105,32 +97,32 @@ class Graphs:
     def replay(self):
         self.launched += self.captured
 
+    def running(self, copies):
+        sets = [[number] for number in range(copies)]
+        result = TorchRunning(self, lambda x: self.launched.append(x), sets, True)
+        self.launched.clear()
+        return result
+
 
 @pytest.mark.parametrize("copies, wanted", [(3, 10), (1, 7), (5000, 5001)])
 def test_graphs_hold_whole_rounds(copies, wanted, monkeypatch):
-    torch = Graphs()
     monkeypatch.setattr(runner_torch, "_MOST_NODES", 64)
-    sets = [[number] for number in range(copies)]
-    running = TorchRunning(torch, lambda x: torch.launched.append(x), sets, True)
+    torch = Graphs()
+    launched = torch.running(copies).run(wanted)
     nodes = len(torch.captured)
     assert nodes % copies == 0 and nodes <= max(64, copies)
-    torch.launched.clear()
-    runner = running.run(wanted)
-    assert runner == len(torch.launched) and wanted <= runner < wanted + nodes
+    assert launched == len(torch.launched) and wanted <= launched < wanted + nodes
     assert torch.launched[: copies + 1] == [*range(copies), 0]
 
 
 def test_what_cannot_be_captured_is_launched_one_by_one():
     torch = Graphs(works=False)
-    running = TorchRunning(torch, lambda x: torch.launched.append(x), [[0], [1]], True)
-    torch.launched.clear()
-    assert running.run(5) == 5
-    assert len(torch.launched) == 5 and torch.waits > 0
+    assert torch.running(2).run(5) == len(torch.launched) == 5 and torch.waits > 0
 
 
 @pytest.mark.parametrize("zeros", [True, False])
-def test_operands_are_random_or_zeros(zeros):
-    running = cpu("jax").prepare(gemm(64, 64, 64, "bf16"), 2, zeros)
+def test_operands_are_random_or_zeros(runner, zeros):
+    running = runner.prepare(gemm(64, 64, 64, "bf16"), 2, zeros)
     values = np.asarray(running._sets, dtype=float)
     if zeros:
         assert not values.any()
@@ -140,32 +132,28 @@ def test_operands_are_random_or_zeros(zeros):
 
 
 def test_chains_stay_random():
-    (function,) = (runner_jax._function(chain(4096, 64)),)
+    function = runner_jax._function(chain(4096, 64))
     values = np.asarray(function(jax.random.normal(jax.random.key(0), (4096,))))
     assert values.std() > 0.2 and len(np.unique(values)) > 4000
 
 
-def test_what_cannot_run_says_why(monkeypatch):
+def test_what_cannot_run_says_why(runner, monkeypatch):
     def broken(kernel):
         raise NotImplementedError("no such kernel\nat all")
 
     monkeypatch.setattr(runner_jax, "_function", broken)
     with pytest.raises(Unsupported, match="^no such kernel$"):
-        cpu("jax").prepare(KERNELS[0], 1, False)
+        runner.prepare(KERNELS[0], 1, False)
 
 
-def test_without_a_gpu_the_packages_are_named(monkeypatch):
+def test_the_board_is_chosen_by_its_name(runner, monkeypatch):
+    """Without a GPU the packages are named."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(runner_torch, "torch_on_gpu", lambda: None)
     monkeypatch.setattr(runner_jax, "jax_on_gpu", lambda: None)
     with pytest.raises(ValueError, match="pip install torch"):
         find_runner("GPU-1")
-
-
-def test_the_board_is_chosen_by_its_name(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    result = cpu("jax")
-    monkeypatch.setattr(runner_torch, "torch_on_gpu", lambda: None)
-    monkeypatch.setattr(runner_jax, "jax_on_gpu", lambda: result)
-    assert find_runner("GPU-1") is result and math.isnan(result.l2)
+    monkeypatch.setattr(runner_jax, "jax_on_gpu", lambda: runner)
+    assert find_runner("GPU-1") is runner and math.isnan(runner.l2)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-1"

@@ -19,34 +19,34 @@ def thing(**fields):
     return types.SimpleNamespace(**fields)
 
 
+READINGS = {
+    "TotalEnergyConsumption": 12345, "PowerUsage": 401234, "ClockInfo": 1980,
+    "Temperature": 55, "PowerManagementLimit": 700000,
+}  # fmt: skip
+LISTS = {
+    "CurrentClocksThrottleReasons": 4,
+    "PowerManagementLimitConstraints": [200000, 700000],
+    "SupportedMemoryClocks": [3201, 1000],
+    "ComputeRunningProcesses": [thing(pid=7)],
+}
+FACTS = {
+    "Count": 2, "HandleByIndex": "handle", "Name": "NVIDIA H200", "UUID": "GPU-2",
+    "MemoryInfo": thing(total=141 * 10**9), "EccMode": [1, 1], "MigMode": NVMLError(3),
+    "SupportedGraphicsClocks": [1980, 1965, 345],
+}  # fmt: skip
+SET = ("SetGpuLockedClocks", "ResetGpuLockedClocks", "SetPowerManagementLimit")
+
+
 @pytest.fixture
 def nvml(monkeypatch):
     """The package; `answers` by call, an exception instead of an answer is raised."""
     module = types.ModuleType("pynvml")
     answers = {
         "nvmlInit": None,
-        "nvmlDeviceGetCount": 2,
-        "nvmlDeviceGetHandleByIndex": "handle",
-        "nvmlDeviceGetName": "NVIDIA H200",
-        "nvmlDeviceGetUUID": "GPU-2",
-        "nvmlDeviceGetMemoryInfo": thing(total=141 * 10**9),
         "nvmlSystemGetDriverVersion": "570.86",
         "nvmlSystemGetCudaDriverVersion": 12080,
-        "nvmlDeviceGetEccMode": [1, 1],
-        "nvmlDeviceGetMigMode": NVMLError(3),
-        "nvmlDeviceGetTotalEnergyConsumption": 12345,
-        "nvmlDeviceGetPowerUsage": 401234,
-        "nvmlDeviceGetClockInfo": 1980,
-        "nvmlDeviceGetTemperature": 55,
-        "nvmlDeviceGetCurrentClocksThrottleReasons": 4,
-        "nvmlDeviceGetPowerManagementLimit": 700000,
-        "nvmlDeviceGetPowerManagementLimitConstraints": [200000, 700000],
-        "nvmlDeviceGetSupportedMemoryClocks": [3201, 1000],
-        "nvmlDeviceGetSupportedGraphicsClocks": [1980, 1965, 345],
-        "nvmlDeviceGetComputeRunningProcesses": [thing(pid=7)],
-        "nvmlDeviceSetGpuLockedClocks": None,
-        "nvmlDeviceResetGpuLockedClocks": None,
-        "nvmlDeviceSetPowerManagementLimit": None,
+        **{f"nvmlDeviceGet{x}": y for x, y in (READINGS | LISTS | FACTS).items()},
+        **{f"nvmlDevice{x}": None for x in SET},
     }
     calls = []
 
@@ -86,9 +86,7 @@ def test_readings_in_si(nvml):
 @pytest.mark.parametrize("answer", [0, NVMLError(3), NVMLError(13), NVMLError(21)])
 def test_what_is_not_told_is_nan(nvml, answer):
     board = Sensor(0)
-    for name in ("TotalEnergyConsumption", "PowerUsage", "ClockInfo", "Temperature"):
-        nvml.answers[f"nvmlDeviceGet{name}"] = answer
-    nvml.answers["nvmlDeviceGetPowerManagementLimit"] = answer
+    nvml.answers.update({f"nvmlDeviceGet{name}": answer for name in READINGS})
     calls = (board.energy, board.power, board.sm_clock, board.mem_clock)
     for reading in (*calls, board.temperature, board.power_limit):
         assert math.isnan(reading())
@@ -96,10 +94,7 @@ def test_what_is_not_told_is_nan(nvml, answer):
 
 def test_lists_that_are_not_told(nvml):
     board = Sensor(0)
-    for name in ("SupportedMemoryClocks", "ComputeRunningProcesses"):
-        nvml.answers[f"nvmlDeviceGet{name}"] = NVMLError(3)
-    nvml.answers["nvmlDeviceGetPowerManagementLimitConstraints"] = NVMLError(3)
-    nvml.answers["nvmlDeviceGetCurrentClocksThrottleReasons"] = NVMLError(3)
+    nvml.answers.update({f"nvmlDeviceGet{name}": NVMLError(3) for name in LISTS})
     assert board.clocks() == () and board.processes() is None
     assert board.power_limits() is None and board.reasons() == 0
 
@@ -126,8 +121,7 @@ def test_setting(nvml):
 @pytest.mark.parametrize("code, kind", [(4, NoPermission), (3, SensorError)])
 def test_what_may_not_be_set(nvml, code, kind):
     board = Sensor(0)
-    nvml.answers["nvmlDeviceSetGpuLockedClocks"] = NVMLError(code)
-    nvml.answers["nvmlDeviceSetPowerManagementLimit"] = NVMLError(code)
+    nvml.answers.update({f"nvmlDevice{name}": NVMLError(code) for name in SET})
     with pytest.raises(kind):
         board.lock_clock(1e9)
     with pytest.raises(kind):

@@ -25,9 +25,8 @@ def run(
     energy: float = 0.02,
     gpus: str = "2,2 x NVIDIA A10",
 ) -> str:
-    return (
-        f"{stamp},bert,{run_id},{seconds},0.1,50,{power},0.5,{energy},0.1,0.62,{gpus}"
-    )
+    cells = (stamp, "bert", run_id, seconds, 0.1, 50, power, 0.5, energy, 0.1, 0.62)
+    return ",".join(map(str, (*cells, gpus)))
 
 
 SMI = (

@@ -19,36 +19,33 @@ BUSY = SMI + "".join(sample(second, 100 + 50 * second) for second in range(5))
 LOGS = {
     "nvidia_smi": BUSY, "zeus": MONITOR, "codecarbon": carbon(run()), "dcgm": scrape(),
 }  # fmt: skip
-
-
-def run_command(capsys, *words: str) -> str:
-    assert main([*words]) == 0, capsys.readouterr().err
-    return capsys.readouterr().out
+TRACE = '{"traceEvents": []}'
 
 
 @pytest.mark.parametrize("tool", LOGS)
-def test_who_wrote_a_log_is_known_by_its_content(tmp_path: Path, tool: str):
-    path = tmp_path / "anything.txt"
-    path.write_text(LOGS[tool])
-    assert log_format(str(path)) == tool
-    assert measurements.read_log(str(path), gpu=None if tool != "zeus" else "a10")
+def test_who_wrote_a_log_is_known_by_its_content(write, tool: str):
+    """A log without a GPU takes the one that is given; the same one may be given."""
+    path = str(write(LOGS[tool], "anything.txt"))
+    assert log_format(path) == tool
+    names = {"zeus": "a10", "nvidia_smi": "NVIDIA A10"}
+    log = measurements.read_log(path, gpu=names.get(tool))
+    assert log.summary["gpus"] == ["h100-sxm" if tool == "dcgm" else "a10"]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "gpu,op,m,n,k,dtype,time_us\n", '{"traceEvents": []}', "a,b\n1,2\n"]
-)
-def test_other_files_are_no_logs(tmp_path: Path, text: str):
-    (tmp_path / "x.csv").write_text(text)
-    assert log_format(str(tmp_path / "x.csv")) is None
-    assert log_format(str(tmp_path)) is None and log_format("nowhere.csv") is None
+@pytest.mark.parametrize("text", ["", "gpu,op,m,n,k,dtype,time_us\n", TRACE])
+def test_other_files_are_no_logs(write, text: str):
+    path = write(text, "x.csv")
+    assert log_format(str(path)) is log_format(str(path.parent)) is None
+    assert log_format("nowhere.csv") is None
 
 
-def test_a_log_of_nvidia_smi_by_hand(tmp_path: Path, capsys):
-    """Trapezoids of 100, 150, .. 300 W in 4 s are 800 J, shared by 40 passes."""
-    log, out = tmp_path / "log.csv", tmp_path / "runs.csv"
-    log.write_text(BUSY)
-    words = ("import", str(log), "--workload", "mine", "--passes", "40")
-    shown = run_command(capsys, *words, "--out", str(out))
+def test_a_log_of_nvidia_smi_by_hand(write, tmp_path: Path, capsys):
+    """Trapezoids of 100, 150, .. 300 W in 4 s are 800 J, shared by 40 passes; a table
+    and its log are read alike."""
+    log, out = write(BUSY, "log.csv"), tmp_path / "runs.csv"
+    words = ["import", str(log), "--workload", "mine", "--passes", "40"]
+    assert main([*words, "--out", str(out)]) == 0
+    shown = capsys.readouterr().out
     assert "log.csv (nvidia_smi) on a10: 1 row" in shown and "mine" in shown
     (row,) = csv.DictReader(io.StringIO(out.read_text()))
     assert (row["gpu"], row["workload"], row["iterations"]) == ("a10", "mine", "40")
@@ -56,42 +53,18 @@ def test_a_log_of_nvidia_smi_by_hand(tmp_path: Path, capsys):
     assert float(row["energy_j"]) == pytest.approx(800 / 40)
     assert float(row["avg_power_w"]) == pytest.approx(200)
     assert float(row["window_s"]) == 4
-    text = run_command(capsys, *words, "--json")
+    assert main([*words, "--json"]) == 0
+    text = capsys.readouterr().out
     check("import", text)
-    summary = json.loads(text)
-    assert (summary["format"], summary["gpus"], summary["rows"]) == (
-        "nvidia_smi",
-        ["a10"],
-        1,
-    )
-
-
-def test_a_table_and_its_log_are_read_alike(tmp_path: Path):
-    log = tmp_path / "log.csv"
-    log.write_text(BUSY)
-    (tmp_path / "runs.csv").write_text(measurements.read_log(str(log)).to_csv())
+    assert json.loads(text)["format"] == "nvidia_smi" and json.loads(text)["rows"] == 1
+    out.write_text(measurements.read_log(str(log)).to_csv())
     direct, table = (
-        measurements.read([str(tmp_path / name)], workloads={"log": []})
-        for name in ("log.csv", "runs.csv")
+        measurements.read([str(path)], workloads={"log": []}) for path in (log, out)
     )
     assert direct.workload.tolist() == table.workload.tolist() == ["log"]
+    assert direct.energy_j.tolist() == [800.0]
     for name in ("time_s", "energy_j", "avg_power_w", "window_s"):
         assert getattr(direct, name) == pytest.approx(getattr(table, name)), name
-    assert direct.energy_j.tolist() == [800.0]
-
-
-def test_a_log_without_a_gpu_takes_the_one_that_is_given(tmp_path: Path):
-    """ZeusMonitor's: a row for each window and GPU."""
-    (tmp_path / "zeus.csv").write_text(MONITOR)
-    table = measurements.read_log(str(tmp_path / "zeus.csv"), gpu="a10").table
-    assert table["gpu"].tolist() == ["a10"] * 3
-    assert table["energy_j"].tolist() == [3000, 300, 1000]
-
-
-def test_the_same_gpu_may_be_given(tmp_path: Path):
-    (tmp_path / "log.csv").write_text(BUSY)
-    log = measurements.read_log(str(tmp_path / "log.csv"), gpu="NVIDIA A10")
-    assert log.summary["gpus"] == ["a10"]
 
 
 @pytest.mark.parametrize(
@@ -100,13 +73,10 @@ def test_the_same_gpu_may_be_given(tmp_path: Path):
         (BUSY, ("--window", "0:1"), "`--window` is given, but"),
         (BUSY, ("--out", "x.jsonl"), "allowed is a .csv file"),
         (BUSY, ("--gpu", "t4"), "was logged on a10"),
-        ('{"traceEvents": []}', ("--passes", "3"), "`--passes` is given, but"),
+        (TRACE, ("--passes", "3"), "`--passes` is given, but"),
     ],
 )
-def test_one_line_refuses(tmp_path: Path, capsys, text, flags, sentence):
-    (tmp_path / "log.csv").write_text(text)
-    assert main(["import", str(tmp_path / "log.csv"), *flags]) == 2
-    printed = capsys.readouterr()
-    assert (
-        printed.out == "" and printed.err.count("\n") == 1 and sentence in printed.err
-    )
+def test_one_line_refuses(write, capsys, text, flags, sentence):
+    assert main(["import", str(write(text, "log.csv")), *flags]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and sentence in err

@@ -70,7 +70,5 @@ def test_what_is_no_meter(rows: str, tmp_path: Path, capsys, text, sentence: str
     if text is not None:
         file.write_text(text)
     assert main(["evaluate", rows, "--meter", str(file)]) == 2
-    printed = capsys.readouterr()
-    assert (
-        printed.out == "" and printed.err.count("\n") == 1 and sentence in printed.err
-    )
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and sentence in err

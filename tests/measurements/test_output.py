@@ -12,24 +12,13 @@ from diffenergy import measurements
 from diffenergy.files import write_bytes_atomic, write_text_atomic
 from diffenergy.measurements import Predictions, prediction_frame
 
-NAN = float("nan")
-ADDED = [
-    "row",
-    "time_s",
-    "energy_j",
-    "avg_power_w",
-    "time_s_pred",
-    "time_s_pred_p5",
-    "time_s_pred_p95",
-    "energy_j_pred",
-    "energy_j_pred_p5",
-    "energy_j_pred_p95",
-    "avg_power_w_pred",
-    "avg_power_w_pred_p5",
-    "avg_power_w_pred_p95",
-    "grade",
-    "skipped",
+PREDICTED = [
+    f"{name}_pred{end}"
+    for name in ("time_s", "energy_j", "avg_power_w")
+    for end in ("", "_p5", "_p95")
 ]
+ADDED = ["row", "time_s", "energy_j", "avg_power_w", *PREDICTED, "grade", "skipped"]
+HEAD = "gpu,op,m,n,k,dtype,time_us"
 
 
 def predict(num_rows: int, **intervals) -> Predictions:
@@ -44,68 +33,50 @@ def predict(num_rows: int, **intervals) -> Predictions:
     )
 
 
-def test_every_input_column_then_what_was_found(tmp_path: Path):
-    path = tmp_path / "runs.csv"
-    path.write_text(
-        "gpu,op,m,n,k,dtype,time_us,mark\n"
-        "A10,gemm,8,8,08,bf16,1.50,x\n"
-        "A10,gemm,9,8,8,bf16,2,\n"
-    )
+def test_every_input_column_then_what_was_predicted(write):
+    """Also where the table is evaluated again."""
+    path = write(f"{HEAD},mark\nA10,gemm,8,8,08,bf16,1.50,x\nA10,gemm,9,8,8,bf16,2,\n")
     table = measurements.read([str(path)])
     frame = prediction_frame(table, predict(2, time_s_p5=np.array([0.5, 1.5])))
-    columns = ["gpu", "op", "m", "n", "k", "dtype", "time_us", "mark"]
-    assert list(frame.columns) == columns + ADDED
+    assert list(frame.columns) == [*HEAD.split(","), "mark", *ADDED]
     assert list(frame["k"]) == ["08", "8"] and list(frame["time_us"]) == ["1.50", "2"]
-
     text = frame.to_csv(index=False)
     cells = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
-    assert list(cells["row"]) == ["0", "1"]
     assert [float(cell) for cell in cells["time_s"]] == [1.5e-6, 2e-6]
-    assert list(cells["energy_j"]) == ["", ""]  # not measured: empty, not 0
-    assert list(cells["time_s_pred"]) == ["1.0", "2.0"]
-    assert list(cells["time_s_pred_p5"]) == ["0.5", "1.5"]
-    assert list(cells["time_s_pred_p95"]) == ["", ""]
+    for name, values in (
+        ("row", ["0", "1"]), ("energy_j", ["", ""]),  # not measured: empty, not 0
+        ("time_s_pred", ["1.0", "2.0"]), ("time_s_pred_p5", ["0.5", "1.5"]),
+        ("time_s_pred_p95", ["", ""]),
+    ):  # fmt: skip
+        assert list(cells[name]) == values
+    path.write_text(text)
+    again = prediction_frame(measurements.read([str(path)]), predict(2))
+    assert list(again.columns) == list(frame.columns)
 
 
-def test_several_files_one_after_the_other(tmp_path: Path):
-    files = []
-    for name, cells in (
-        ("b.csv", "l4,gemm,1,1,1,fp32,1"),
-        ("a.csv", "t4,gemm,2,1,1,fp32,1"),
-    ):
-        files.append(str(tmp_path / name))
-        Path(files[-1]).write_text(f"gpu,op,m,n,k,dtype,time_us\n{cells}\n")
+def test_several_files_one_after_the_other(write):
+    files = [
+        str(write(f"{HEAD}\n{row},1,1,fp32,1\n", name))
+        for name, row in (("b.csv", "l4,gemm,1"), ("a.csv", "t4,gemm,2"))
+    ]
     frame = prediction_frame(measurements.read(files), predict(2))
     assert list(frame["file"]) == files
     assert list(frame["row"]) == [0, 0] and list(frame["m"]) == ["1", "2"]
 
 
-def test_output_of_an_earlier_run_can_be_evaluated_again(tmp_path: Path):
-    path = tmp_path / "runs.csv"
-    path.write_text("gpu,op,m,n,k,dtype,time_us\nl4,gemm,1,1,1,fp32,1\n")
-    first = prediction_frame(measurements.read([str(path)]), predict(1))
-    path.write_text(first.to_csv(index=False))
-    table = measurements.read([str(path)])
-    assert list(prediction_frame(table, predict(1)).columns) == list(first.columns)
-
-
 def test_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path):
-    path = tmp_path / "out.csv"
+    path, link = tmp_path / "out.csv", tmp_path / "link.csv"
     path.write_text("old")
     path.chmod(0o640)
     write_text_atomic(path, "né\n")
     assert path.read_bytes() == "né\n".encode()
     assert path.stat().st_mode & 0o777 == 0o640
     write_bytes_atomic(tmp_path / "new.bin", b"\x00")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["new.bin", "out.csv"]
-
-
-def test_links_and_devices_keep_what_they_are(tmp_path: Path):
-    path, link = tmp_path / "real.csv", tmp_path / "link.csv"
-    path.write_text("old")
     link.symlink_to(path)
     write_text_atomic(link, "new")
     assert link.is_symlink() and path.read_text() == "new"
+    names = ["link.csv", "new.bin", "out.csv"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == names
     write_text_atomic(os.devnull, "gone")
     assert not Path(os.devnull).is_file()
 
@@ -127,22 +98,17 @@ def test_refused_targets_are_left_as_they_were(tmp_path: Path, monkeypatch):
         with pytest.raises(ValueError, match=words) as caught:
             write_text_atomic(path, "new", inputs=[runs])
         assert "\n" not in str(caught.value)
-    assert runs.read_text() == "data"
-
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(ValueError, match="write-protected"):
         write_text_atomic(runs, "new")
-
-
-def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch):
-    path = tmp_path / "out.csv"
-    path.write_text("old")
+    monkeypatch.undo()
 
     def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ValueError, match="No space left on device"):
-        write_text_atomic(path, "new")
-    assert path.read_text() == "old"
-    assert [p.name for p in tmp_path.iterdir()] == ["out.csv"]
+        write_text_atomic(runs, "new")
+    assert runs.read_text() == "data"
+    names = ["hard.csv", "runs.csv", "soft.csv"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == names

@@ -30,38 +30,25 @@ def test_energaizer_passes(shared: Path):
     np.testing.assert_array_equal(slower, table.frame["throttled"] == "True")
 
 
+ROWS = {
+    "gemm": {"h200_sxm_power": 11_969, "a100_sxm": 6_000, "l40s": 6_000},
+    "context_attention": {"h200_sxm_power": 5_996, "a100_sxm": 5_627},
+    "generation_attention": {"h200_sxm_power": 5_901, "a100_sxm": 5_093},
+    "moe": {"h200_sxm_power": 6_746},
+}
+"""Rows of each table of AIConfigurator."""
+
+
 @pytest.mark.shared_data
-@pytest.mark.parametrize(
-    "op, name, rows",
-    [
-        ("gemm", "h200_sxm_gemm_power", 11_969),
-        ("gemm", "a100_sxm_gemm_latency", 6_000),
-        ("gemm", "h100_sxm_gemm_latency", 6_000),
-        ("gemm", "h200_sxm_gemm_latency", 6_000),
-        ("gemm", "b200_sxm_gemm_latency", 6_000),
-        ("gemm", "l40s_gemm_latency", 6_000),
-        ("context_attention", "h200_sxm_context_attention_power", 5_996),
-        ("context_attention", "a100_sxm_context_attention_latency", 5_627),
-        ("context_attention", "h100_sxm_context_attention_latency", 6_000),
-        ("context_attention", "h200_sxm_context_attention_latency", 6_000),
-        ("context_attention", "b200_sxm_context_attention_latency", 6_000),
-        ("context_attention", "l40s_context_attention_latency", 6_000),
-        ("generation_attention", "h200_sxm_generation_attention_power", 5_901),
-        ("generation_attention", "a100_sxm_generation_attention_latency", 5_093),
-        ("generation_attention", "h100_sxm_generation_attention_latency", 6_000),
-        ("generation_attention", "h200_sxm_generation_attention_latency", 6_000),
-        ("generation_attention", "b200_sxm_generation_attention_latency", 6_000),
-        ("generation_attention", "l40s_generation_attention_latency", 6_000),
-        ("moe", "h200_sxm_moe_power", 6_746),
-    ],
-)
-def test_aiconfigurator_kernels(shared: Path, op: str, name: str, rows: int):
-    file = shared / "data" / "aiconfigurator" / f"{name}.csv.gz"
-    table = measurements.read([f"{op}={file}"])
-    assert table.num_rows == rows and list(table.fields) == [op]
-    assert table.ignored_columns == () and table.notes == ()
-    assert np.isfinite(table.avg_power_w).all() == name.endswith("power")
-    assert (table.time_s > 5e-7).all() and (table.time_s < 10).all()
+@pytest.mark.parametrize("op, table", [(op, x) for op in ROWS for x in ROWS[op]])
+def test_aiconfigurator_kernels(shared: Path, op: str, table: str):
+    gpu, powered, _ = table.partition("_power")
+    file = f"{gpu}_{op}_{'power' if powered else 'latency'}.csv.gz"
+    read = measurements.read([f"{op}={shared / 'data' / 'aiconfigurator' / file}"])
+    assert read.num_rows == ROWS[op][table] and list(read.fields) == [op]
+    assert read.ignored_columns == () and read.notes == ()
+    assert np.isfinite(read.avg_power_w).all() == bool(powered)
+    assert (read.time_s > 5e-7).all() and (read.time_s < 10).all()
 
 
 @pytest.mark.slow

@@ -31,36 +31,35 @@ GRID = 2e-6
 @functools.cache
 def answer() -> EstimateResult:
     """GPT-2 on 2 x 2 x 2 GPUs, 4 micro-batches of a replica."""
-    return prepare(
-        "gpt2",
-        "h100-sxm",
-        phase="train",
-        input_len=64,
-        plan="tp=2,pp=2,dp=2",
-        global_batch=8,
-    ).run()
+    request = {"phase": "train", "input_len": 64, "global_batch": 8}
+    return prepare("gpt2", "h100-sxm", plan="tp=2,pp=2,dp=2", **request).run()
+
+
+@functools.cache
+def line() -> Timeline:
+    step = answer().step
+    assert step is not None
+    return require_timeline(step.timeline)
 
 
 @pytest.mark.slow
 def test_the_last_slice_ends_with_the_step():
-    result = answer()
-    assert result.step is not None
-    line, summary = require_timeline(result.step.timeline), result.summary
-    assert line.end.max() == pytest.approx(summary["step_time_s"], rel=1e-9)
-    assert line.energy == pytest.approx(summary["energy_j"], rel=1e-9)
+    summary, end = answer().summary, line().end
+    assert end.max() == pytest.approx(summary["step_time_s"], rel=1e-9)
+    assert line().energy == pytest.approx(summary["energy_j"], rel=1e-9)
     for stage, said in enumerate(summary["stages"]):
-        own = (line.stage == stage) & (line.batch >= 0)
-        busy = (line.end[own] - line.start[own]).sum()
+        rows = (line().stage == stage) & (line().batch >= 0)
+        busy = (end[rows] - line().start[rows]).sum()
         sent = summary["communication"]["pp"]["exposed_s"]
         wanted = 4 * (said["forward_s"] + said["backward_s"]) + sent
-        assert busy == pytest.approx(line.slower * wanted, rel=1e-9)
-        edges, watts = line.curve(stage)
+        assert busy == pytest.approx(line().slower * wanted, rel=1e-9)
+        edges, watts = line().curve(stage)
         mean = np.diff(edges) @ watts[:-1] / summary["time_s"]
         assert mean == pytest.approx(said["power_w"], rel=1e-6)
-    mean = line.exposed.sum(axis=0) / 2
+    mean = line().exposed.sum(axis=0) / 2
     for axis, seconds in zip(("tp", "pp", "dp", "ep", "cp"), mean, strict=True):
         exposed = summary["communication"][axis]["exposed_s"]
-        wanted = line.slower * exposed
+        wanted = line().slower * exposed
         assert seconds == pytest.approx(wanted, rel=1e-6, abs=1e-12)
 
 
@@ -114,15 +113,12 @@ def test_equal_stages_are_one_line():
     assert (result[1]["memory_bytes"], result[1]["most_bytes"]) == (3.0, 5.0)
 
 
-def test_a_plan_reads_as_it_was_given():
-    summary = answer().summary
-    assert plan_text(summary["plan"]) == "tp=2,pp=2,dp=2"
-    other = {**summary["plan"], "etp": 1, "schedule": "gpipe"}
-    assert plan_text(other) == "tp=2,pp=2,dp=2,etp=1,schedule=gpipe"
-
-
-def test_listings_are_read_back_by_name(tmp_path: Any):
+def test_plans_and_listings_are_read_back(tmp_path: Any):
     """Every part of every kind of virtual stages is a workload of its own."""
+    plan = answer().summary["plan"]
+    assert plan_text(plan) == "tp=2,pp=2,dp=2"
+    other = plan | {"etp": 1, "schedule": "gpipe"}
+    assert plan_text(other) == "tp=2,pp=2,dp=2,etp=1,schedule=gpipe"
     path = tmp_path / "step.jsonl"
     path.write_text(listing_lines(answer().listings))
     names = [x.name for x in read_listings(str(path))]
@@ -132,11 +128,7 @@ def test_listings_are_read_back_by_name(tmp_path: Any):
 
 @functools.cache
 def trace() -> dict[str, Any]:
-    result = answer()
-    assert result.step is not None
-    return json.loads(
-        step_trace_text(result.summary, require_timeline(result.step.timeline))
-    )
+    return json.loads(step_trace_text(answer().summary, line()))
 
 
 def test_every_stage_has_two_tracks_without_overlap():
@@ -161,9 +153,7 @@ def test_every_stage_has_two_tracks_without_overlap():
 def test_the_trace_tells_hidden_from_exposed():
     """Seconds by axis, of the mean of two stages, are those of the answer, slowed by
     what no part explains; computation, bubbles and what is exposed fill the step."""
-    result = answer()
-    assert result.step is not None
-    summary, slower = result.summary, require_timeline(result.step.timeline).slower
+    summary, slower = answer().summary, line().slower
     spent: dict[str, float] = defaultdict(float)
     kinds: dict[str, float] = defaultdict(float)
     for event in trace()["traceEvents"]:
@@ -187,17 +177,13 @@ def test_the_charts_have_stages_and_power():
     actual = result.charts()
     check(actual)
     stages, whole, one = actual["step"].panels
-    assert result.step is not None
-    line = require_timeline(result.step.timeline)
     slices = [x for x in stages.marks if isinstance(x, Boxes) and x.edged]
-    assert sum(len(x.left) for x in slices) == len(line.stage)
+    assert sum(len(x.left) for x in slices) == len(line().stage)
     assert stages.y.names == ["stage 0", "stage 1"]
     (power,) = (mark for mark in whole.marks if isinstance(mark, Boxes))
     long = np.array(power.right) - np.array(power.left)
-    mean = result.summary["power_total_w"]
-    assert long @ np.array(power.high) / power.right[-1] == pytest.approx(
-        mean, rel=1e-6
-    )
+    mean = long @ np.array(power.high) / power.right[-1]
+    assert mean == pytest.approx(result.summary["power_total_w"], rel=1e-6)
     (limit,) = (mark for mark in one.marks if isinstance(mark, Rule))
     assert limit.at == result.summary["power_limit_w"]
 
@@ -209,25 +195,22 @@ def test_wide_pipelines_are_drawn_whole():
     size = stages * batches * virtual
     stage, batch, chunk = (x.ravel() for x in np.indices((stages, batches, virtual)))
     start = (stage + virtual * batch + chunk).astype(float)
-    line = Timeline(
+    wide = Timeline(
         stage=stage, kind=np.zeros(size, int), chunk=chunk, batch=batch, start=start,
         end=start + 1, work=np.ones(size), exposed=np.zeros((size, 5)),
         hidden=np.zeros((size, 5)), power=np.full(size, 600.0),
         waiting=np.full(stages, 100.0), abreast=8, pipeline=215.0, time=220.0,
         slower=1.0,
     )  # fmt: skip
-    chart = step_chart(answer().summary, line)
+    chart = step_chart(answer().summary, wide)
     drawn(to_figure(chart))
     forward = only(chart.panels[0], "forward")
     assert isinstance(forward, Boxes) and len(forward.left) == size
-    edges, watts = line.curve(0)
+    edges, watts = wide.curve(0)
     assert edges == pytest.approx([0.0, 192.0, 220.0])
     assert watts[:2] == pytest.approx([600.0, 100.0])
-    assert line.curve()[1].max() == pytest.approx(8 * 24 * 600.0)
-    few = step_charts(answer().summary, line, most=size - 1)["stages"]
+    assert wide.curve()[1].max() == pytest.approx(8 * 24 * 600.0)
+    few = step_charts(answer().summary, wide, most=size - 1)["stages"]
     assert not few.panels and "more than" in few.caption
-
-
-def test_a_step_of_too_many_parts_is_not_drawn():
     with pytest.raises(ValueError, match="global_batch"):
         require_timeline(None)

@@ -2,12 +2,9 @@
 
 import json
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-from diffenergy.cli import main
 
 from .pages import FLAGS, run
 
@@ -123,27 +120,3 @@ def test_counters_integrate_to_the_energy_and_the_traffic(traced):
         k["count"] * k["time_s"] * k["utilization"]["dram"] for k in result["kernels"]
     )
     assert integral("DRAM bandwidth (GB/s)") == pytest.approx(moved * 2039.0, rel=0.01)
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        ("--trace", "trace.txt"),
-        ("--trace", "no/such/folder/trace.json"),
-        ("--trace", "/trace.json/"),
-        ("--trace", "a.json", "--out", "./a.json"),
-        ("--trace", "a.json", "--sm-clock", "900,1000"),
-    ],
-    ids=" ".join,
-)
-def test_bad_files_and_lists_are_one_line(
-    args: tuple[str, ...],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-):
-    monkeypatch.chdir(tmp_path)
-    assert main(["estimate", "gpt2", *args]) == 2
-    said = capsys.readouterr()
-    assert not said.out and said.err.count("\n") == 1 and "--trace" in said.err
-    assert not list(tmp_path.iterdir())

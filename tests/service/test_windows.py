@@ -29,6 +29,8 @@ FIGURES = {
     "output_len": 46.0, "ttft": 0.05, "tpot": 0.01, "power": 400.0,
 }  # fmt: skip
 """Those of the 600 s that serve."""
+WINDOW = Window("serving", 0.0, 60.0, 60.0, flow=16.0, input_len=100.0,
+                output_len=46.0, running=8.0)  # fmt: skip
 
 
 def windows(*paths: str, gpus: int = 1, **more: Any) -> list[Window]:
@@ -175,14 +177,12 @@ def test_benchmarks(log: Log, tool: str, value: dict[str, Any], changes: Any):
         assert result.why["power"] == "the result has no time"
 
 
-def test_all_requests_at_once_and_an_open_loop(log: Log):
+def test_several_runs_of_a_benchmark(log: Log):
+    """All requests at once and an open loop; those with a time are in its order."""
     lines = [bench(max_concurrency=None), bench(max_concurrency=None, request_rate=2)]
     once, flow = windows(log("b.jsonl", "\n".join(map(json.dumps, lines))))
     assert (once.clients, once.waves, once.rate) == (9600, 1.0, None)
     assert (flow.clients, flow.waves, flow.rate) == (None, None, 2.0)
-
-
-def test_runs_are_in_order_of_time(log: Log):
     lines = [bench(), bench(date="20260101-000400", mean_tpot_ms=20.0)]
     result = windows(log("b.jsonl", "\n".join(map(json.dumps, lines))))
     assert [x.tpot for x in result] == [0.02, 0.01]
@@ -207,8 +207,7 @@ def test_energy_of_zeus_and_codecarbon(log: Log):
 
 def test_only_figures_names_of_gpus_and_times_leave_a_reader(log: Log):
     """Names of models, hosts and projects stay in the logs."""
-    paths = log("m.json", matrix([*metrics(), dcgm()])), log("b.json", "{}")
-    shown = repr(windows(paths[0]))
+    shown = repr(windows(log("m.json", matrix([*metrics(), dcgm()]))))
     shown += repr(windows(log("b.json", json.dumps(bench()))))
     for word in ("secret", "10.1.2.3", "h7", "GPU-0"):
         assert word not in shown
@@ -229,9 +228,8 @@ def test_many_loads_are_those_of_each():
         assert isinstance(result, ServingResult)
         alone = steady_state("qwen3-8b", "h100-sxm", load)
         for name in ("energy", "tpot", "ttft"):
-            assert getattr(result, name) == pytest.approx(
-                getattr(alone, name), rel=0.015
-            )
+            figure = getattr(alone, name)
+            assert getattr(result, name) == pytest.approx(figure, rel=0.015)
 
 
 @pytest.mark.parametrize(
@@ -244,16 +242,12 @@ def test_many_loads_are_those_of_each():
     ],
 )  # fmt: skip
 def test_the_load_of_a_window(changes: Any, arrivals: Any, modes: list[str]):
-    window = Window("serving", 0.0, 60.0, 60.0, flow=16.0, input_len=100.0,
-                    output_len=46.0, running=8.0)  # fmt: skip
-    loads = loads_of(dataclasses.replace(window, **changes), arrivals)
+    loads = loads_of(dataclasses.replace(WINDOW, **changes), arrivals)
     assert [x.mode for x in loads] == modes
 
 
 def test_a_queue_and_a_prefix_cache_are_part_of_the_load():
-    window = Window("serving", 0.0, 60.0, 60.0, flow=16.0, input_len=100.0,
-                    output_len=46.0, running=8.0, waiting=4.0, hits=0.25)  # fmt: skip
-    (load, _) = loads_of(window)
+    (load, _) = loads_of(dataclasses.replace(WINDOW, waiting=4.0, hits=0.25))
     assert (load.concurrency, load.max_batch, load.prefix_hit) == (12, 8, 0.25)
     assert load.input.mean == 75
 

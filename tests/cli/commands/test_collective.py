@@ -11,14 +11,7 @@ from ..conftest import Outcome
 
 Run = Callable[..., Outcome]
 SMALL = ("collective", "ring-4", "--collective", "all_gather", "--size", "8MB")
-REQUEST = {"--collective": "all_gather", "--size": "200KB"}
-BOARD = ("collective", "dgx1", *(word for flag in REQUEST.items() for word in flag))
-
-
-def board(*flags: str) -> tuple[str, ...]:
-    """The words of `BOARD` with other or more flags, each once."""
-    rest = [flag for flag in REQUEST.items() if flag[0] not in flags]
-    return ("collective", "dgx1", *(word for flag in rest for word in flag), *flags)
+BOARD = ("collective", "dgx1", "--collective", "all_gather", "--size", "200KB")
 
 
 def test_json(run: Run):
@@ -69,30 +62,28 @@ def test_files_are_verified_again(run: Run, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "flags",
+    "line",
     [
-        ("--disable", "0-1", "--scale", "gpu0-gpu2=0.5", "--latency", "1e-6"),
-        ("--tenants", "0-3;4-7"),
-        ("--matrix", "m.csv"),
-        ("--demand", "d.csv"),
-        ("--collective", "reduce", "--root", "gpu3"),
-        pytest.param(
-            ("--collective", "alltoall", "--chunks", "2"), marks=pytest.mark.slow
-        ),
-        ("--collective", "AllReduce"),
+        "all_gather --disable 0-1 --scale gpu0-gpu2=0.5 --latency 1e-6",
+        "all_gather --tenants 0-3;4-7",
+        "reduce --root gpu3",
+        "AllReduce",
+        "--matrix m.csv",
+        "--demand d.csv",
     ],
-    ids=lambda flags: flags[0] + flags[1],
 )
-def test_a_file_says_all_that_its_verification_needs(run: Run, tmp_path, flags):
-    (tmp_path / "m.csv").write_text("0,1e6,0,0\n0,0,2e6,0\n0,0,0,0\n5e5,0,0,0\n")
+def test_a_file_says_all_that_its_verification_needs(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+):
+    monkeypatch.chdir(tmp_path)
+    Path("m.csv").write_text("0,1e6,0,0\n0,0,2e6,0\n0,0,0,0\n5e5,0,0,0\n")
     rows = "source,chunk,bytes,wanted\ngpu0,0,1e6,all\n1,0,2e6,gpu3\n"
-    (tmp_path / "d.csv").write_text(rows)
-    path, words = tmp_path / "a.json", board(*flags)
-    if flags[1].endswith(".csv"):
-        words = ("collective", "ring-4", flags[0], tmp_path / flags[1])
-    done = run(*words, "--out", path)
+    Path("d.csv").write_text(rows)
+    named = ("dgx1", "--size", "200KB", "--collective")
+    words = (("ring-4",) if line.startswith("-") else named) + (*line.split(),)
+    done = run("collective", *words, "--out", "a.json")
     assert done.code == 0, done.err
-    assert run("collective", "verify", path).code == 0
+    assert run("collective", "verify", "a.json").code == 0
 
 
 def test_one_finish_is_printed(run: Run):
@@ -106,20 +97,6 @@ def test_the_horizon_has_its_own_exit_status(run: Run):
     short = run(*BOARD, "--epoch", "slowest", "--horizon", "3")
     assert short.code == 3 and "at least 4 are needed (proven)" in short.err
     assert run(*BOARD, "--epoch", "slowest", "--horizon", "4").code == 0
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("verify",), "lacks a file"),
-        (("verify", "a.json", "--chunks", "2"), "no option of verify"),
-        (("dgx1", "a.json", "--size", "1GB"), "collective verify FILE"),
-    ],
-)
-def test_wrong_words(run: Run, words, message):
-    outcome = run("collective", *words)
-    assert (outcome.code, outcome.out) == (2, "")
-    assert message in outcome.err
 
 
 @pytest.mark.shared_data

@@ -51,6 +51,8 @@ def test_errors_by_hand(run, predicted, table):
 
 
 def test_every_row_is_written(run, predicted, table, tmp_path):
+    both = de.measurements.read([table, f"softmax={table}"])
+    assert both.num_rows == 6 and de.fitting.evaluate(both).summary["rows"] == 6
     out = tmp_path / "rows.csv"
     assert run("evaluate", table, "--out", out).code == 0
     rows = list(csv.DictReader(out.read_text().splitlines()))
@@ -73,11 +75,6 @@ def test_rows_are_really_predicted(run, table):
             low, middle, high = (float(row[key]) for key in keys)
             assert 0 < low < middle < high, name
             assert low * high == pytest.approx(middle**2)
-
-
-def test_files_are_read_together(predicted, table):
-    both = de.measurements.read([table, f"softmax={table}"])
-    assert both.num_rows == 6 and de.fitting.evaluate(both).summary["rows"] == 6
 
 
 def test_what_is_no_table_is_said_in_one_sentence(table):

@@ -2,11 +2,7 @@
 
 import re
 
-import pytest
-
 from diffenergy.cli import app
-
-from ..conftest import Outcome
 
 
 def test_help_is_that_of_the_command(run):
@@ -20,12 +16,3 @@ def test_the_skill_file_names_every_command_and_flag(run):
     for word in ("--sm-clock", "3 infeasible", "--schema", "## Units"):
         assert word in text
     assert text.count("```sh") == 3
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [(["nothing"], "`COMMAND` is 'nothing'"), (["gpus", "--skill"], "`COMMAND`")],
-)
-def test_refusals(run, words: list[str], text: str):
-    outcome: Outcome = run("help", *words)
-    assert outcome.code == 2 and text in outcome.err

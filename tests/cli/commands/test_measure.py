@@ -13,6 +13,7 @@ import pytest
 
 import diffenergy as de
 from diffenergy import measurements
+from diffenergy.cli import main, progress
 from diffenergy.measure import _bench, _plan, _reading, _sensor
 from diffenergy.measure._shapes import CLASSES
 
@@ -60,12 +61,9 @@ def test_a_run_writes_what_is_read(run, world, out):
     assert set(said["classes"]) == set(CLASSES)
     table = measurements.read([str(out)])
     assert table.num_rows == 30 and set(table.gpu) == {"h100-sxm"}
-    assert (table.avg_power_w > 80).all()
-    assert len(Path(said["series"]).read_text().splitlines()) == 30
-    assert world.sets == [] and sorted(os.listdir(out.parent)) == [
-        "mine.csv",
-        "mine.series.jsonl",
-    ]
+    assert (table.avg_power_w > 80).all() and world.sets == []
+    names = ["mine.csv", "mine.series.jsonl"]
+    assert sorted(os.listdir(out.parent)) == names
     outcome = run("evaluate", out, "--json")
     assert outcome.json["rows"] == 30 and "ignored columns" in outcome.err
 
@@ -74,54 +72,43 @@ def test_the_same_command_goes_on(run, world, out):
     first = run("measure", "--out", out, "--points", 20, "--minutes", 1)
     assert first.code == 0 and "the time is up" in first.out
     before = out.read_text()
-    content = before.splitlines()
-    out.write_text(before + content[-1][:20])  # a row that was cut off
+    out.write_text(before + before.splitlines()[-1][:20])  # a row that was cut off
     second = run("measure", "--out", out, "--points", 20, "--resume")
     assert "cut off" in second.err and "0 remain" in second.out
     assert out.read_text().startswith(before) and len(rows(out)) == 20
     assert len(world.ran) == 20
     third = run("measure", "--out", out, "--points", 20, "--json").json
     assert (third["measured"], third["rows"], third["remaining"]) == (0, 20, 0)
+    before = out.read_bytes()
+    dry = run("measure", "--out", out, "--dry-run", "--gpu", "h100-sxm", "--json").json
+    assert (dry["done"], len(dry["points"])) == (20, 180)
+    assert out.read_bytes() == before
 
 
 def test_clocks_and_limits_are_swept_and_put_back(run, world, out):
     flags = ("--set-clocks", "--clocks", "990,1500", "--only", "dram,l2")
     flags = (*flags, "--set-power-limit", "--power-limits", "300", "--points", 14)
     assert run("measure", "--out", out, *flags).code == 0
-    assert (
-        world.locked is None
-        and world.limit == 700
-        and set(world.sets)
-        == {
-            9.9e8,
-            1.5e9,
-        }
-    )
+    assert (world.locked, world.limit) == (None, 700)
+    assert set(world.sets) == {9.9e8, 1.5e9}
     states = {(r["sm_clock_mhz_set"], r["power_limit_w_set"]) for r in rows(out)}
     assert states == {("990", ""), ("1500", ""), ("", "300"), ("", "")}
-    table = measurements.read([str(out)])
-    assert set(table.sm_clock_set[4:8]) == {9.9e8}
 
 
-def test_an_interruption_keeps_rows_and_says_how_to_go_on(run, world, out):
-    world.fail_at, world.error = 3000, KeyboardInterrupt
+@pytest.mark.parametrize("error", [KeyboardInterrupt, _sensor.SensorError])
+def test_an_ending_keeps_rows_and_says_how_to_go_on(run, world, out, error):
+    world.fail_at, world.error = 3000, error
     outcome = run("measure", "--out", out, "--set-clocks", "--points", 20)
-    saved = len(rows(out))
-    assert (outcome.code, outcome.out) == (130, "") and saved > 0
-    assert outcome.err.splitlines()[-1].startswith("diffenergy: interrupted; ")
-    assert f"{saved} rows" in outcome.err and "same command" in outcome.err
-    assert world.locked is None
-    again = run("measure", "--out", out, "--set-clocks", "--points", 20, "--json").json
-    assert (again["rows"], again["measured"]) == (20, 20 - saved)
-
-
-def test_a_failing_board_keeps_rows(run, world, out):
-    world.fail_at = 3000
-    refused(run("measure", "--out", out, "--points", 20), "no longer answers")
     saved = rows(out)
-    assert 0 < len(saved) < 20
+    assert outcome.out == "" and 0 < len(saved) < 20 and world.locked is None
     assert all(float(row["time_us"]) > 0 < float(row["avg_power_w"]) for row in saved)
-    again = run("measure", "--out", out, "--points", 20, "--json").json
+    line = outcome.err.splitlines()[-1]
+    if error is KeyboardInterrupt:
+        assert outcome.code == 130 and line.startswith("diffenergy: interrupted; ")
+        assert f"{len(saved)} rows" in line and "same command" in line
+    else:
+        refused(outcome, "no longer answers")
+    again = run("measure", "--out", out, "--set-clocks", "--points", 20, "--json").json
     assert (again["rows"], again["measured"]) == (20, 20 - len(saved))
     assert rows(out)[: len(saved)] == saved
 
@@ -140,27 +127,18 @@ def test_remarks(run, world, out):
     assert {row["gpu"] for row in rows(out)} == {"x1-super"}
 
 
-def test_a_name_is_taken_from_the_user(run, world, out):
-    outcome = run("measure", "--out", out, "--gpu", "NVIDIA H200", "--points", 1)
-    assert [row["gpu"] for row in rows(out)] == ["h200-sxm"]
-    assert "calls itself 'NVIDIA H100 80GB HBM3'" in outcome.err
-
-
-def test_progress_is_a_line_now_and_then(run, world, out, monkeypatch):
-    from diffenergy.cli import progress
-
+def test_a_name_is_taken_from_the_user_and_progress_is_shown(
+    run, world, out, monkeypatch
+):
     monkeypatch.setattr(progress, "_PAUSE", 0.0)
-    outcome = run("measure", "--out", out, "--points", 3)
+    outcome = run("measure", "--out", out, "--gpu", "NVIDIA H200", "--points", 3)
+    assert {row["gpu"] for row in rows(out)} == {"h200-sxm"}
+    assert "calls itself 'NVIDIA H100 80GB HBM3'" in outcome.err
     assert "0 of 3 points, now gemm" in outcome.err
     assert "2 of 3 points, now elementwise" in outcome.err
-
-
-def test_a_bar_on_a_terminal(world, out, monkeypatch, capsys):
-    from diffenergy.cli import main
-
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)  # a bar
     assert main(["measure", "--out", str(out), "--points", "2"]) == 0
-    assert len(rows(out)) == 2
+    assert len(rows(out)) == 5
 
 
 @pytest.mark.parametrize(
@@ -192,26 +170,20 @@ def test_bad_files(run, world, tmp_path, monkeypatch, path):
     assert world.calls == 0
 
 
-def test_no_permission_ends_it_before_anything_ran(run, world, out):
+def test_boards_that_are_not_measured(run, world, out, monkeypatch):
     world.allowed = False
     refused(run("measure", "--out", out, "--set-clocks"), "may not set")
-    assert world.ran == [] and list(out.parent.iterdir()) == []
-
-
-def test_a_divided_board_is_refused(run, world, out):
     world.about = simulated.World(mig=True).about
     refused(run("measure", "--out", out), "MIG", "-mig 0")
-
-
-def test_an_unfinished_restore_is_refused(run, world, out):
-    state = out.with_name("mine.restore.json")
+    assert world.ran == [] and list(out.parent.iterdir()) == []
+    state, calls = out.with_name("mine.restore.json"), world.calls
     saved = {"gpu": 0, "pid": 0, "changed": ["clock"], "power_limit_w": None}
     state.write_text(json.dumps(saved))
     refused(run("measure", "--out", out), "nvidia-smi -i 0 -rgc", str(state))
-    assert world.calls == 0
+    assert world.calls == calls and not out.exists()
 
 
-def test_without_a_gpu_it_says_so(run, out, monkeypatch):
+def test_without_a_package_it_says_so(run, out, monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     refused(run("measure", "--out", out), "pip install nvidia-ml-py")
     assert not out.exists()
@@ -226,14 +198,6 @@ def test_a_dry_run_shows_the_plan(run, out):
     assert "on h100-sxm, about" in outcome.out and "left for another" in outcome.out
     assert "no `--gpu`" in outcome.err
     assert [line for line in outcome.out.splitlines() if len(line) > 80] == []
-
-
-def test_a_dry_run_leaves_out_what_is_done(run, world, out):
-    run("measure", "--out", out, "--points", 20)
-    before = out.read_bytes()
-    said = run("measure", "--out", out, "--dry-run", "--gpu", "h100-sxm", "--json").json
-    assert (said["done"], len(said["points"])) == (20, 180)
-    assert out.read_bytes() == before
 
 
 def test_the_script_is_the_same():

@@ -1,19 +1,10 @@
-"""`diffenergy report`: its charts by name, and no page of what cannot be."""
+"""`diffenergy report`: its charts by name."""
 
 from pathlib import Path
 
 import pytest
 
 from ..conftest import GPT2
-
-
-@pytest.mark.slow
-def test_a_limit_that_cannot_be_kept_is_infeasible(run, tmp_path: Path):
-    page = tmp_path / "page.html"
-    limit = ("--power-limit", "40", "--phase", "prefill", "--out", page)
-    limit = (*limit, "--set", "power_limit_min=40")
-    outcome = run("report", "gpt2", "--gpu", "h100-sxm", *limit)
-    assert outcome.code == 3 and not page.exists()
 
 
 @pytest.mark.slow

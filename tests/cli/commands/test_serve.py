@@ -67,58 +67,6 @@ def test_a_public_trace_with_requests_that_are_too_long(run: Run, tmp_path: Path
     assert "left out, too long 5" in table and "5 of 20 requests are left" in table
     refused = run(*SERVER, "--trace", public)
     assert refused.code == 2 and "(`--skip-too-long`)" in refused.err
-    alone = run(*OPEN, "--rate", "20", "--skip-too-long")
-    assert alone.code == 2 and "`--skip-too-long` is given without" in alone.err
-
-
-@pytest.mark.slow
-def test_pools_at_the_wall(run: Run):
-    words = "--rate 20 --apart --prefill sm_clock=1200 --decode max_batch=32,workers=2"
-    words += " --kv-link 25 --node dgx-h100"
-    result = run("serve", "qwen3-0.6b", *words.split(), "--json").json
-    prefill, decode = (result["pools"][x] for x in ("prefill", "decode"))
-    assert (prefill["sm_clock_mhz"], result["max_batch"]) == (1200, 32)
-    assert result["assumed"].get("prefill_workers") == prefill["workers"] == 1
-    assert result["kv_transfer_s"] == pytest.approx(20e-6 + 512 * 114_688 / 25e9)
-    assert result["node"]["nodes"] == pytest.approx(3 / 8)
-    parts = result["wall_energy_j_by_part"].values()
-    assert 20 * sum(parts) == pytest.approx(result["site_power_w"], rel=1e-6)
-    assert result["wall_power_w"] > result["avg_power_w"]
-    table = " ".join(run("serve", "qwen3-0.6b", *words.split()).out.split())
-    assert "prefill 1 h100-sxm 1 1 1200 MHz" in table
-
-
-@pytest.mark.parametrize(
-    "words, said",
-    [
-        (("--rate", "8", "--concurrency", "8"), "`--rate` is given beside"),
-        (("--rate", "8", "--input-len", "999999"), "positions; shorten"),
-        (("--rate", "8", "--input-len", "lognormal:30000:3"), "one in 16 has 236803"),
-        (("--rate", "8", "--output-len", "exponential:39000"), "one in 16 has"),
-        (("--rate", "8", "--tp", "2", "--num-gpus", "3"), "`--num-gpus` is 3"),
-        (("--rate", "8", "--optimize", "energy"), "no limit is given"),
-        (("--rate", "8", "--prefill", "tp=2"),
-         "`--prefill` is given without `--apart`"),
-        (("--rate", "8", "--apart", "auto"), "`--apart` is auto without `--search`"),
-        (("--rate", "8", "--apart=all"), "`--apart` is 'all'; allowed are no, auto"),
-        (("--rate", "8", "--search", "energy", "--apart", "--prefill", "tp=2"),
-         "`--search` is given beside `--prefill`"),
-        (("--rate", "8", "--apart", "--trace", "x"), "`--apart` is given beside"),
-    ],
-)  # fmt: skip
-def test_bad_input_is_one_line(run: Run, words: tuple[str, ...], said: str):
-    done = run("serve", "qwen3-0.6b", *words)
-    assert (done.code, done.out) == (2, "")
-    assert said in done.err and done.err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    "model, said",
-    [("bert-base", "makes no tokens"), ("x.jsonl", "listing"), ("qwen9", "qwen9")],
-)
-def test_what_is_no_language_model(run: Run, model: str, said: str):
-    done = run("serve", model, "--rate", "8")
-    assert (done.code, done.out) == (2, "") and said in done.err
 
 
 @pytest.mark.slow

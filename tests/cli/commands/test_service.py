@@ -36,17 +36,6 @@ def test_import_makes_a_table_of_servers(run: Run, logs: Any, tmp_path: Path):
     assert float(cells["energy_j_per_output_token"]) == pytest.approx(400 / 736)
 
 
-def test_flags_of_another_file_are_refused(run: Run, logs: Any, tmp_path: Path):
-    both = run("import", logs[0], logs[0])
-    assert both.code == 2 and "2 files are given" in both.err
-    meter = run("import", logs[0], "--tp", 2)
-    assert meter.code == 2 and "`--tp` is given" in meter.err
-    service = run("import", logs[1], "--passes", 2)
-    assert service.code == 2 and "`--passes` is given" in service.err
-    table = run("fit", logs[0], "--tp", 2, "--out", tmp_path / "x.json")
-    assert table.code == 2 and "no file is a log of a service" in table.err
-
-
 @pytest.mark.slow
 def test_fit_reads_logs(run: Run, tmp_path: Path):
     path = tmp_path / "bench.json"
@@ -109,12 +98,3 @@ def test_a_window_as_predicted_is_inside(run: Run, tmp_path: Path):
     assert abs(answer["errors"]["tpot_s"]["bias_pct"]) < 1.5
     assert "power" in answer["windows"][0]["unavailable"]
     assert "<svg" in picture.read_text() and "A service over time" in page.read_text()
-
-
-def test_logs_of_a_service_are_asked_for(run: Run, logs: Any):
-    plain = run("evaluate", *logs)
-    assert plain.code == 2 and "add `--service`" in plain.err
-    alone = run("evaluate", "runs.csv", "--tp", 2)
-    assert alone.code == 2 and "`--tp` is given without `--service`" in alone.err
-    other = run("evaluate", "--service", *logs, "--by", "gpu", "--model", "gpt2")
-    assert other.code == 2 and "`--by` is given beside `--service`" in other.err

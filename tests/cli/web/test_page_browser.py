@@ -61,7 +61,9 @@ def fill(page: Any, server: Server, command: str):
 
 
 @pytest.mark.parametrize("command", ASKED)
-def test_each_form_answers(page: Any, server: Server, command: str):
+def test_each_form_answers_and_axe_sees_nothing_serious(
+    page: Any, server: Server, command: str
+):
     fill(page, server, command)
     fields, words = ASKED[command]
     line = page.locator("#now pre").first.inner_text()
@@ -73,12 +75,7 @@ def test_each_form_answers(page: Any, server: Server, command: str):
     assert download.value.suggested_filename == f"{command}.json"
     for name in fields:
         assert name == "posted" or f"{name}=" in page.url
-
-
-@pytest.mark.parametrize("command", ASKED)
-def test_axe_finds_nothing_serious(page: Any, server: Server, command: str):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    fill(page, server, command)
     page.evaluate("document.querySelectorAll('details').forEach(x => x.open = true)")
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
@@ -135,18 +132,6 @@ def test_a_search_shows_progress_and_is_cancelled(page: Any, server: Server):
     status.filter(has_text="Cancelled.").wait_for()
     assert page.locator("#cancel").is_disabled()
     assert server.get("/health")[0] == 200
-
-
-def test_charts_are_read_with_arrow_keys(page: Any, server: Server):
-    fields = {"model": "gpt2", "gpu": "a100-sxm-80gb", "sm_clock": "900:1410:60"}
-    open_page(page, server, "estimate", **fields)
-    chart = page.locator("#now .stage").first
-    chart.wait_for(timeout=_LONGEST)
-    chart.focus()
-    page.keyboard.press("Home")
-    first = chart.get_attribute("aria-valuetext")
-    page.keyboard.press("End")
-    assert chart.get_attribute("aria-valuetext") != first
 
 
 def test_the_keyboard_is_enough(page: Any, server: Server):

@@ -72,25 +72,16 @@ def test_time_alone_by_gpu(tmp_path):
     parity, _ = panels(runs, predictions(runs, 0.9))
     names = {getattr(mark, "name", "") for mark in parity.marks}
     assert names == {"equal", "0.8 and 1.25 times", "", "a10"}
+    with pytest.raises(ValueError, match="nothing to show"):
+        accuracy_charts(runs, predictions(runs, np.nan))
 
 
-def test_rare_groups_share_a_colour(tmp_path):
+def test_rare_groups_share_a_colour_and_rows_far_off_stay_in_sight(tmp_path):
     """Nine ops, the first two twice: six have a colour of their own."""
     runs = table(tmp_path, ["softmax"] * 11)
     ops = np.array([f"op{i % 9}" for i in range(11)], dtype=object)
     runs = dataclasses.replace(runs, op=ops)
-    parity, *_ = panels(runs, predictions(runs, 1.1))
+    parity, errors, *_ = panels(runs, predictions(runs, 9.0))
     rest = only(parity, "3 others")
     assert isinstance(rest, Points) and len(rest.x) == 3 and rest.colour == 7
-
-
-def test_rows_far_off_stay_in_sight(tmp_path):
-    runs = table(tmp_path, ["softmax", "layernorm"])
-    _, errors = panels(runs, predictions(runs, 9.0))[:2]
-    assert "(ends: and beyond)" in errors.x.title and heights(errors)[-1] == 2
-
-
-def test_nothing_to_compare(tmp_path):
-    runs = table(tmp_path, ["softmax"], power=False)
-    with pytest.raises(ValueError, match="nothing to show"):
-        accuracy_charts(runs, predictions(runs, np.nan))
+    assert "(ends: and beyond)" in errors.x.title and heights(errors)[-1] == 11

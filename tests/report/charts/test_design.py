@@ -60,14 +60,11 @@ def test_base_against_best():
     assert isinstance(beyond, Points) and list(beyond.y) == [9.0]
 
 
-def test_without_area_and_with_tiles_alone():
-    without = summary(area=None, vary={"tiles": {"products": 3}})
-    result = design_charts(without, path())
+def test_what_is_not_there_is_not_drawn():
+    """An area, fields beside tiles, the single request of a mix."""
+    result = design_charts(summary(area=None, vary={"tiles": {"products": 3}}), path())
     check(result)
     assert "fields" not in result and "area" not in words(result["design"])
-
-
-def test_a_mix_has_no_single_request():
     mixed = summary(workloads=[], model="tiny + small", batch=None)
     chart = design_charts(mixed, path())["design"]
     assert chart.title == "tiny + small on a10 (calibrated)"
@@ -103,14 +100,8 @@ def test_tiles():
     chart = tiles_chart(result)
     check({"tiles": chart})
     (panel,) = chart.panels
-    assert bars(panel) == pytest.approx(
-        [-20.0, 0.0, -100 * 2 / 11, 100.0, 100.0, 100.0]
-    )
+    changes = [-20.0, 0.0, -100 * 2 / 11, 100.0, 100.0, 100.0]
+    assert bars(panel) == pytest.approx(changes)
     assert panel.y.names[0] == "512x50257x768 bf16\n10 x 800.0 µs"
-
-
-def test_many_tiles_are_counted():
-    gemms = [gemm(float(i), 1e-3, 2e-3) for i in range(1, 21)]
-    whole = {"time_s": 1.0, "default_time_s": 2.0, "energy_j": 4.0}
-    result = {**ABOUT, **whole, "default_energy_j": 2.0, "goal": "time", "gemms": gemms}
-    assert "(4 more products are not shown)" in words(tiles_chart(result))
+    many = {"gemms": [gemm(float(i), 1e-3, 2e-3) for i in range(1, 21)]}
+    assert "(4 more products are not shown)" in words(tiles_chart(result | many))

@@ -88,10 +88,8 @@ def test_a_schedule():
     late = only(plane, "95 % of its re-measured times: at most +20.00 %")
     assert isinstance(late, Line) and max(late.x) == 20.0
     assert "one pair a stage" not in words(result["plane"])  # there is none
-    assert (
-        dict(sm.y.ticks or ())[1400.0] == "1400"
-        and "auto" in dict(sm.y.ticks or ()).values()
-    )
+    ticks = dict(sm.y.ticks or ())
+    assert ticks[1400.0] == "1400" and "auto" in ticks.values()
     texts = [mark.text for mark in sm.marks if isinstance(mark, Label)]
     assert "forward" in texts and "x24" in texts
     assert "repeated layers drawn once" in sm.x.title
@@ -125,15 +123,11 @@ def test_what_is_drawn():
     assert turns == LAYERS and shown.stage.tolist() == [0, 0, 0, 0, 0, 1]
     few = visible_launches(whole, launches(whole, plan(whole, [0, 1, 1, 1, 1, 0])))
     assert len(few.setting) == 2 + BODY * LAYERS and few.loops == ()
-
-
-def test_turns_that_differ_are_drawn_in_full():
-    whole = problem()
-    result = plan(whole, MIXED)
-    rows = {
+    rows = {  # turns that differ
         "kernel": np.array([0, 1, 1, 2, 3, 4, 5]),
         "setting": np.array([0, 1, 2, 2, 3, 4, 0]),
         "count": np.array([1.0, 12.0, 12.0, 24.0, 24.0, 24.0, 1.0]),
     }
-    shown = visible_launches(whole, launches(whole, Plan(**{**vars(result), **rows})))
+    result = Plan(**{**vars(plan(whole, MIXED)), **rows})
+    shown = visible_launches(whole, launches(whole, result))
     assert len(shown.setting) == 2 + BODY * LAYERS and shown.loops == ()
