@@ -38,19 +38,14 @@ def steps(
     return jnp.array(times), Steps(**columns)
 
 
-@pytest.mark.slow
-def test_one_gpu_takes_what_its_parts_take():
-    times, one = steps({"forward": 1.0, "backward": 2.0, "optimizer": 0.1}, abreast=1.0)
-    result = compose_step(times, one, PLAIN)
-    assert float(result.time) == pytest.approx(3.1, rel=1e-14)
-    assert float(result.bubble) == pytest.approx(0, abs=1e-14)
-
-
-@pytest.mark.slow
 def test_gradients_hide_behind_the_last_micro_batch():
     """Reduced in 0.3 s beside 0.5 s of backward: 0.3 x 0.3 s of contention; gathered in
     0.2 s beside 0.25 s of forward; 8 GPUs: 2 % on all of it."""
     parts = {"forward": 1.0, "backward": 2.0, "optimizer": 0.1}
+    times, one = steps(parts, abreast=1.0)
+    result = compose_step(times, one, PLAIN)
+    assert float(result.time) == pytest.approx(3.1, rel=1e-14)
+    assert float(result.bubble) == pytest.approx(0, abs=1e-14)
     times, one = steps(parts | {"gather": 0.2, "reduce": 0.3})
     result = compose_step(times, one, PLAIN)
     hidden = (0.5 + 0.09) ** 8 + 0.3**8
@@ -60,9 +55,6 @@ def test_gradients_hide_behind_the_last_micro_batch():
     assert float(result.exposed[2]) == pytest.approx(late)
     bare = dataclasses.replace(one, dp_overlap=jnp.array(0.0))
     assert float(compose_step(times, bare, PLAIN).time) == pytest.approx(3.6 * 1.02)
-
-
-SHARED = {"forward": 1.0, "backward": 2.0, "forward_cp": 0.3, "backward_cp": 0.4}
 
 
 def test_dualpipe_reduces_the_gradients_of_both_stages():
@@ -89,28 +81,24 @@ def test_fsdp_gathers_twice_a_micro_batch():
     assert float(result.moved[2]) == pytest.approx(1.6)
     bare = dataclasses.replace(one, dp_overlap=jnp.array(0.0))
     assert float(compose_step(times, bare, PLAIN).time) == pytest.approx(4.6 * 1.02)
-    times, one = steps(SHARED, dp_overlap=0.0)  # `none` hides keys and values neither
+    parts = {"forward": 1.0, "backward": 2.0, "forward_cp": 0.3, "backward_cp": 0.4}
+    times, one = steps(parts, dp_overlap=0.0)  # `none` hides keys and values neither
     assert float(compose_step(times, one, PLAIN).time) == pytest.approx(3.7 * 1.02)
 
 
-@pytest.mark.parametrize(("overlap", "share"), [(0.0, 0.8), (1.0, 0.4)])
-def test_tensor_parallel_exchanges(overlap: float, share: float):
+def test_tensor_parallel_exchanges():
     parts = {"forward": 1.0, "backward": 2.0, "forward_tp": 0.5, "backward_tp": 0.5}
-    times, one = steps(parts, tp_overlap=overlap)
-    result = compose_step(times, one, PLAIN)
-    assert float(result.time) == pytest.approx((3 + share) * 1.02)
+    for overlap, share in ((0.0, 0.8), (1.0, 0.4)):
+        times, one = steps(parts, tp_overlap=overlap)
+        result = compose_step(times, one, PLAIN)
+        assert float(result.time) == pytest.approx((3 + share) * 1.02)
 
 
 def test_between_hosts():
     """1 GB over half of 50 GB/s is 40 ms, beside 30 ms within a host; two hops."""
-    far = np.zeros((1, len(STEP_PARTS)))
-    far[0, STEP_PARTS.index("forward_ep")] = 1e9
-    hops = np.zeros_like(far)
-    hops[0, STEP_PARTS.index("forward_ep")] = 2.0
-    times, one = steps(
-        {"forward": 1.0, "backward": 2.0, "forward_ep": 0.03}, far=far, hops=hops,
-        network=50e9,
-    )  # fmt: skip
+    here = 1.0 * (np.array([STEP_PARTS]) == "forward_ep")
+    parts = {"forward": 1.0, "backward": 2.0, "forward_ep": 0.03}
+    times, one = steps(parts, far=1e9 * here, hops=2 * here, network=50e9)
     wanted = (0.03**8 + 0.04**8) ** (1 / 8) + 2 * HOP
     result = compose_step(times, one, PLAIN)
     assert float(result.time) == pytest.approx((3 + wanted) * 1.02)
@@ -130,18 +118,13 @@ BESIDE = ((0.75 + 0.2 * 0.25) ** 8 + 0.25**8) ** (1 / 8)
         ({"ep_overlap": 1.0}, BESIDE, 4 * BESIDE + (1 - BESIDE)),
         ({"ep_overlap": 0.37}, 0.75 + 0.63 * 0.25, 4 * 0.9075 + 0.37 * 0.25),
         # four stages with two virtual ones each: (p - 1)/v of a micro-batch more
-        (
-            {"ep_overlap": 1.0, "count": [4.0], "virtual": 2.0},
-            BESIDE,
-            4 * BESIDE + 3 / 2,
-        ),
+        ({"ep_overlap": 1.0, "count": [4.0], "virtual": 2.0}, BESIDE,
+         4 * BESIDE + 3 / 2),
         # arXiv 2412.19437, table 2: m x + (p/2 - 1) (x + b - 3 w)
         ({"both_ways": 1.0, "count": [4.0]}, 1.0, 4 + (1 + 0.65 - 3 * 0.325)),
     ],
-)
-def test_experts_exchange_beside_another_micro_batch(
-    changed: dict[str, Any], micro: float, pipeline: float
-):
+)  # fmt: skip
+def test_experts_exchange_beside_another_micro_batch(changed, micro, pipeline):
     times, one = steps(MIXED, **changed)
     result = compose_step(times, one, PLAIN)
     work = result.micro.work.sum() + result.micro.exposed.sum()
@@ -172,20 +155,11 @@ def test_energy_is_that_of_kernels_and_of_waiting():
     assert float(drawn.stage_power[0]) == pytest.approx(2500 / 3.06 + 100)
 
 
-@pytest.mark.slow
 def test_steps_of_different_plans_in_one_record():
     """Kinds that one of them lacks change nothing."""
     times, one = steps({"forward": 1.0, "backward": 2.0})
-    two = dataclasses.replace(
-        one,
-        phase=jnp.concatenate([one.phase, one.phase]),
-        far=jnp.zeros((2, len(STEP_PARTS))),
-        hops=jnp.zeros((2, len(STEP_PARTS))),
-        members=jnp.eye(2),
-        count=jnp.array([1.0, 2.0]),
-    )
+    more: Any = dict(members=[[1.0, 0.0], [0.0, 1.0]], count=[1.0, 2.0])
+    _, two = steps({"forward": 1.0, "backward": 2.0}, kinds=2, **more)
     both = compose_step(times, stacked([one, two]), PLAIN)
-    for i, alone in enumerate((one, two)):
-        assert float(both.time[i]) == pytest.approx(
-            float(compose_step(times, alone, PLAIN).time)
-        )
+    each = [float(compose_step(times, x, PLAIN).time) for x in (one, two)]
+    assert both.time.tolist() == pytest.approx(each)
