@@ -23,11 +23,6 @@ from diffenergy.workload import Loop
 
 KINDS = ("table", "host", "caps", "both")
 """Which of host time and stage caps a problem has."""
-RICHEST_KIND = [
-    *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS if kind != "both"),
-    "both",
-]
-"""`KINDS` as parameters, the others slow."""
 
 
 def random_problem(

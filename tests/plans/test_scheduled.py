@@ -28,8 +28,7 @@ def test_a_ring(kind: str, share: float):
 
 @pytest.mark.slow
 def test_groups_run_at_once():
-    """Two GPUs that are neighbours have a link of their own; (0, 2), (1, 3), ... share
-    theirs, and take longer."""
+    """Neighbours have a link of their own; (0, 2), (1, 3), ... share theirs."""
     _, alone = line("ring-8", "all_gather", teams(8, 2, 1))
     assert alone == pytest.approx(0.5 / RING, rel=1e-3)
     _, among = line("ring-8", "all_gather", teams(8, 2, 2))

@@ -115,8 +115,7 @@ def test_experts_by_hand(plan, expert_ranks: int, inner_ranks: int, tokens: int)
 
 
 def test_experts_of_replicas_exchange_tokens():
-    """Every replica has 8 of the 16 sequences; each of its two GPUs sends half of them
-    to 8 experts among four GPUs, and has the results of all back."""
+    """Every replica has 8 of 16 sequences, each of its GPUs sends half of them."""
     one = placed("qwen3-30b-a3b", tp=2, dp=2, ep=4)
     result = shapes(rows(one, "collective", **EXPERTS), *EXCHANGE)
     assert ("all_to_all", 8 // 2 * 8 * 2048 * 2, 4, 2 * 48) in result
@@ -178,8 +177,7 @@ def again(x: Operator, tp: int) -> int:
 @pytest.mark.parametrize("tp", (2, 8))
 @pytest.mark.parametrize("name", LANGUAGE_MODELS)
 def test_shares_add_up_to_the_model(name: str, tp: int):
-    """All GPUs together have every weight once, and copies of those that are not
-    divided; tables are filled up to a multiple."""
+    """But for copies of what is not divided, and tables filled up to a multiple."""
     model = language_model(name)
     try:
         own = Inference(model, Plan(tp=tp)).model.placed(ModelShare(ModelSplit(tp)))

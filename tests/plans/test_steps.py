@@ -3,12 +3,15 @@
 import dataclasses
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from diffenergy import plans
+from diffenergy.compiling import compiler_options
 from diffenergy.corrections import Corrections
-from diffenergy.plans import STEP_PARTS, Steps, compose_step, step_energy
+from diffenergy.plans import STEP_PARTS, Steps
 from diffenergy.plans._steps import HOP, stacked
 
 GIVEN: dict[str, Any] = dict(
@@ -24,18 +27,26 @@ def steps(
 ) -> tuple[jnp.ndarray, Steps]:
     """Alike kinds of virtual stages whose parts take the given s."""
     phase = np.full((kinds, len(STEP_PARTS)), -1)
-    times = []
-    for name, time in parts.items():
-        phase[:, STEP_PARTS.index(name)] = len(times)
-        times.append(time)
-    zeros = np.zeros((kinds, len(STEP_PARTS)))
+    phase[:, [STEP_PARTS.index(x) for x in parts]] = np.arange(len(parts))
+    zeros = np.zeros(phase.shape)
     arguments: dict[str, Any] = dict(
         phase=phase, far=zeros, hops=zeros, members=[[1.0]], count=[1.0], batches=4.0,
         virtual=1.0, abreast=8.0, network=np.inf, gathers=0.0, reduces=0.0,
         tp_overlap=0.0, dp_overlap=1.0, zero_bubble=0.0, ep_overlap=0.0, both_ways=0.0,
     )  # fmt: skip
     columns = {name: np.asarray(x) for name, x in (arguments | changed).items()}
-    return jnp.array(times), Steps(**columns)
+    return padded(*parts.values()), Steps(**columns)
+
+
+def padded(*values: float) -> jnp.ndarray:
+    """Values of phases, as many as there may be: a program serves all tests."""
+    return jnp.zeros(len(STEP_PARTS)).at[: len(values)].set(jnp.array(values))
+
+
+compose_step, step_energy = (
+    jax.jit(x, compiler_options=compiler_options(once=True))
+    for x in (plans.compose_step, plans.step_energy)
+)
 
 
 def test_gradients_hide_behind_the_last_micro_batch():
@@ -58,14 +69,13 @@ def test_gradients_hide_behind_the_last_micro_batch():
 
 
 def test_dualpipe_reduces_the_gradients_of_both_stages():
-    """Two stages of a GPU, each with half of the micro-batches: exposed, 0.3 and 0.2 s
-    of each; energy of both."""
+    """Two stages of a GPU, each with half of the micro-batches."""
     parts = {"forward": 1.0, "backward": 2.0, "gather": 0.2, "reduce": 0.3}
     two: Any = dict(count=[2.0], members=[[0.5, 0.5]], dp_overlap=0.0, both_ways=1.0)
     times, one = steps(parts, **two, kinds=2)
     result = compose_step(times, one, PLAIN)
     assert float(result.late[0]) == pytest.approx(2 * (0.2 + 0.3))
-    dynamic = jnp.array([0.0, 0.0, 5.0, 7.0])
+    dynamic = padded(0.0, 0.0, 5.0, 7.0)
     drawn = step_energy(times, dynamic, 0 * dynamic, result, one)
     assert float(drawn.energy) == pytest.approx(8 * 2 * 2 * (5.0 + 7.0))
 
@@ -149,7 +159,7 @@ def test_energy_is_that_of_kernels_and_of_waiting():
     """8 GPUs: each draws 1,000 + 1,500 J beyond 100 W, for as long as the step is."""
     times, one = steps({"forward": 1.0, "backward": 2.0})
     result = compose_step(times, one, PLAIN)
-    dynamic, static = jnp.array([1000.0, 1500.0]), jnp.array([100.0, 100.0])
+    dynamic, static = padded(1000.0, 1500.0), padded(100.0, 100.0)
     drawn = step_energy(times, dynamic, static, result, one)
     assert float(drawn.energy) == pytest.approx(8 * (2500 + 100 * 3.06))
     assert float(drawn.stage_power[0]) == pytest.approx(2500 / 3.06 + 100)

@@ -46,9 +46,10 @@ def built(
     parts = {"forward": M / virtual, "backward": 2 * M / virtual, **changes}
     phase = np.full((1, len(STEP_PARTS)), -1)
     phase[0, [STEP_PARTS.index(name) for name in parts]] = np.arange(len(parts))
-    times = jnp.array(list(parts.values()))
+    rest = [0.0] * (len(STEP_PARTS) - len(parts))  # so that a program serves all
+    times = jnp.array([*parts.values(), *rest])
     watts = {"forward": 100.0, "backward": 300.0, "reduce": gradients}
-    dynamic = times * jnp.array([watts.get(name, 0.0) for name in parts])
+    dynamic = times * jnp.array([*(watts.get(name, 0.0) for name in parts), *rest])
     none = np.zeros(phase.shape)
     steps = Steps(
         phase=phase, far=none, hops=none, members=np.full((1, 1), virtual),
@@ -95,8 +96,7 @@ def test_slices_of_1f1b_begin_when_they_can():
     ],
 )
 def test_bubbles_have_their_area(schedule: str, virtual: int, end: float, idle: float):
-    """Micro-batches pass forward down the stages and backward up; none begins before
-    it is sent."""
+    """None of the micro-batches, down and up the stages, begins before it is sent."""
     line, _, _ = built(schedule, virtual)
     assert line.pipeline == pytest.approx(end)
     for stage in range(P):

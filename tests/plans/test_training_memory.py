@@ -182,8 +182,7 @@ BLOCK = 1 + 4 / 128  # bytes of an operand in 8 bits with its scales, DeepSeek-V
     ],
 )
 def test_modules_that_run_again_are_not_kept(name: str, recompute: str, dropped: float):
-    """Bytes a token and layer by hand; those of the layer that runs again are there
-    once."""
+    """Bytes a token and layer; those of the layer that runs again are there once."""
     every, left = (
         stages(name, Plan(pp=4, recompute=x), accumulation=1)[1]["activations"]
         for x in ("none", recompute)
@@ -335,8 +334,7 @@ def test_recomputation_keeps_less(name: str, attention: str):
     ],
 )  # fmt: skip
 def test_micro_batches_in_flight_are_those_of_the_order(schedule, p, v, m):
-    """Counted along the order of every stage: forward ones less those whose last
-    gradients are made."""
+    """Forward ones less those whose last gradients are made."""
     plan = Plan(pp=p, vp=v, schedule=schedule)
     for stage, own in enumerate(order(schedule, p, m, v)):
         last = max(x.kind for x in own)

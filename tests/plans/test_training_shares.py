@@ -93,8 +93,7 @@ def test_unfused_stacks_are_divided_alike():
 
 
 def test_exchanges_of_a_dense_model_by_hand():
-    """Llama 3.1 8B, 4,096 wide, 32 layers; 2 x 512 tokens in 16 bit. Two pairs of
-    products a layer, the look-up and the head."""
+    """Two pairs of products a layer of 32, the look-up and the head."""
     size, loss = 2 * 2 * 512 * 4096, ("tp", "all_reduce", 4 * 3 * 1024, 4)
     off, on = (ModelShare(Plan(tp=4, sequence=x).model_split) for x in ("off", "on"))
     forward, backward, optimizer = step("llama-3.1-8b", off)
@@ -180,8 +179,7 @@ def test_rows_of_experts_by_hand():
 
 
 def test_stages_begin_and_end_where_they_should():
-    """Look-up on the first, loss on the last; norms: the first of a stage has no skip
-    connection to add, the last of a stage in the middle leaves the sum to send."""
+    """The first norm of a stage has no skip connection to add."""
     parts = stages("llama-3.1-8b", ModelSplit(), 3)
     ops = [[k.get("fn", k["op"]) for k in x[0].kernels] for x in parts]
     assert [x.count("gather") for x in ops] == [1, 0, 0]
@@ -239,8 +237,7 @@ def test_recomputation():
 
 
 def test_eight_bit_steps_cast_what_they_multiply():
-    """Forward the inputs of four products a layer, backward the gradients of their
-    outputs, each written twice."""
+    """Inputs forward, gradients backward, each written twice."""
     forward, backward, _ = step("llama-3.1-8b", dtype="fp8")
     widths = [[], []]
     for listing, result in zip((forward, backward), widths, strict=True):
@@ -258,8 +255,7 @@ def test_eight_bit_steps_cast_what_they_multiply():
 
 @pytest.mark.parametrize(("number", "stage", "wide"), [(1, 0, 1), (6, 0, 6), (9, 1, 1)])
 def test_first_and_last_layers_stay_in_16_bit(number: int, stage: int, wide: int):
-    """Of 32 layers in four stages of eight, those of the first or last `number` are
-    products of bf16, experts too, forward and backward, as in a step of bf16."""
+    """Of 32 layers in four stages, experts too, as in a step of bf16."""
     model = decoder("mixtral-8x7b")
     placed = model.placed(ModelShare(stages=4, stage=stage))
     assert isinstance(placed, TrainedModel)

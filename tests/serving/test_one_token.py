@@ -30,13 +30,11 @@ ANSWERS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(x, marks=[] if x in ("apart", "trace") else pytest.mark.slow)
-        for x in ANSWERS
-    ],
-)
+QUICK = ("apart", "trace")
+SLOW = [pytest.param(x, marks=pytest.mark.slow) for x in ANSWERS if x not in QUICK]
+
+
+@pytest.mark.parametrize("name", [*QUICK, *SLOW])
 def test_no_time_between_tokens(name: str):
     result = ANSWERS[name]()
     s = result.summary
@@ -50,15 +48,12 @@ def test_no_time_between_tokens(name: str):
     assert "nan" not in result.to_html().lower().replace("nano", "")
 
 
-def test_several_servers_have_no_fastest_token():
+def test_several_servers_and_a_search_have_no_fastest_token():
     result = serving.sweep("gpt2", [GPU, "l4"], LOAD)
     assert result.summary["best_tpot"] is None
     json_keys.check("serve", json_text(result.summary))
     assert not result.charts()["servers"].panels
     assert any(WHY in x for x in result.blocks() if isinstance(x, str))
-
-
-def test_a_search_has_no_time_per_token():
     one = {"tp": 1, "num_gpus": 1, "sm_clock": 1.41e9}
     result = serving.search("gpt2", [GPU], LOAD, **one)
     json_keys.check("serve", json_text(result.summary))
