@@ -228,6 +228,26 @@ def test_kernels_ahead_of_their_time(bench):
     assert process.returncode == 2 and "nvidia-ml-py is missing" in errors
 
 
+@pytest.mark.parametrize("each", [0.01, 10.0])
+def test_kernels_restore(bench, each: float):
+    """At their end, or at a signal within the first of them."""
+    process = bench.start(apply_script(problem(each), plan(BOTH, LOW, AUTO, time=each)))
+    if each < 1:
+        _, errors = process.communicate("begin\n")
+        assert errors == ""
+    else:
+        bench.wait_for("SetMemory")
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=10)
+    assert process.returncode == (0 if each < 1 else 143)
+    names = [line.split()[1].removeprefix("nvml") for line in bench.lines()]
+    sets = ["DeviceSetGpuLockedClocks", "DeviceSetMemoryLockedClocks"]
+    resets = ["DeviceResetMemoryLockedClocks", "DeviceResetGpuLockedClocks"]
+    assert names[:4] == ["Init", "DeviceGetHandleByIndex", *sets]
+    assert names[-3:] == [*resets, "Shutdown"]
+    assert (len(names) == 7) == (each > 1)
+
+
 def test_names_stay_text():
     """Nothing in a name or title becomes code."""
     odd = 'x\'"\n"""; import os #'

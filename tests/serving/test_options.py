@@ -1,12 +1,16 @@
-"""What a load or a server is given by name: one number or a list of one; slips are
-refused by the name that was meant."""
+"""What a load or a server is given: numbers, limits of latencies, `optimize`."""
 
+import dataclasses
 import functools
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 
+from diffenergy.hardware import read_gpu
+from diffenergy.hardware._clocks import sm_clocks
+from diffenergy.results import Infeasible
 from diffenergy.serving import Load, deploy, steady_state
 
 MODEL = "qwen3-0.6b"
@@ -40,3 +44,41 @@ def test_a_clock_that_the_board_lacks_is_a_remark():
     )
     assert [x for x in odd if "SM clock to 1234 MHz; nearest: 1230, 1245" in x]
     assert not [x for x in even if "SM clock" in x]
+
+
+@pytest.mark.slow
+def test_less_than_a_step_is_refused():
+    """A step reads every weight once, 7.5 G parameters of 2 bytes, and is no longer
+    than the mean token of a client alone: half a millisecond is neither, though half a
+    second is a limit."""
+    run = functools.partial(steady_state, "qwen3-8b", "h100-sxm")
+    lengths = {"input_len": 64, "output_len": 32}
+    alone = run({"concurrency": 1, **lengths})
+    least = 2 * 7.5e9 / read_gpu("h100-sxm").values["dram_bandwidth"]
+    for name, optimize in itertools.product(("slo_ttft", "slo_tpot"), (None, "energy")):
+        with pytest.raises(Infeasible, match=f"`{name}` is 0.5 ms") as refusal:
+            run({"rate": 2.0, **lengths, name: 0.0005}, optimize=optimize)
+        assert "`0.5s` is seconds" in str(refusal.value)
+        assert least < refusal.value.least[name] <= alone.tpot * (1 + 1e-6)
+        assert run({"rate": 2.0, **lengths, name: 0.5}).tpot < 0.5
+
+
+@pytest.mark.slow
+def test_it_is_the_best_of_all_clocks():
+    """Every third clock of the board, each with a table of its own."""
+    load = Load(rate=8, slo_tpot=0.03, slo_ttft=0.1)
+    best = steady_state("qwen3-0.6b", "a100-sxm-80gb", load, optimize="energy")
+    limit = best.summary["optimized"]["max_batch"]
+    clocks = np.sort(np.asarray(sm_clocks(best.deployment.card), float))[::3]
+    assert len(clocks) > 20
+    tried, batches = [], (0.8 * limit, limit, 1.25 * limit)
+    for clock, batch in itertools.product(clocks, batches):
+        own = dataclasses.replace(load, max_batch=max(batch, 1.0))
+        try:
+            x = steady_state("qwen3-0.6b", "a100-sxm-80gb", own, sm_clock=[clock])
+        except Infeasible:  # slower than requests come
+            continue
+        if x.summary["tpot_s"]["p95"] <= 0.03 and x.summary["ttft_s"]["p95"] <= 0.1:
+            tried.append(x.energy)
+    assert best.energy <= 1.001 * min(tried)
+    assert best.summary["ttft_s"]["p95"] <= 0.1
