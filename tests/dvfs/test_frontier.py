@@ -20,6 +20,8 @@ def test_every_limit(kind: str):
     default = default_total(problem)
     result = frontier(problem, SLOWDOWNS)
     reached = np.isfinite(result.energy)
+    assert np.all(np.diff(reached.astype(int)) >= 0)
+    assert np.all(np.diff(result.energy[reached]) <= 0)
     assert np.all(result.bound[reached] <= result.energy[reached])
     limit = default.time * (1 + SLOWDOWNS / 100)
     assert np.all(result.time[reached] <= limit[reached] * (1 + 1e-8))

@@ -144,24 +144,6 @@ def test_what_plans_miss_is_promised():
     assert np.isnan(promise(result, same, never))
 
 
-def test_draws_are_as_noisy_as_readings(monkeypatch):
-    """Rough ones depart from the means by the posterior's root."""
-    truth = small()
-    result = smoothed(noisy(truth, 3), (truth.time, truth.energy))
-    random = np.random.default_rng(0)
-    for rough in (False, True):
-        off, miss = [], []
-        for _ in range(40):
-            true, read = smoothing._drawn(result, random, rough)
-            off.append(np.log(true.time / result.problem.time))
-            miss.append(np.log(read.energy / true.energy))
-            assert (read.default_time == read.time[:, 0]).all()
-            assert (true.default_energy == true.energy[:, 0]).all()
-        assert np.std(miss) == pytest.approx(result.energy.noise, rel=0.1)
-        spread = np.sqrt((result.time.root**2).sum(2)) * rough
-        assert np.std(off, axis=0).mean() == pytest.approx(spread.mean(), rel=0.15)
-
-
 def test_the_prior_of_the_smooth_part():
     """Slope, Matern parts of both clocks and their product, 0.1 unlike where one of two
     clocks is left alone; clocks as ln of their share of the highest."""

@@ -220,31 +220,6 @@ def test_residuals_by_hand(exact):
     assert away == pytest.approx(np.full(len(away), 2.0))
 
 
-@pytest.mark.slow
-def test_an_interrupt_keeps_the_best_point_and_the_priors_width(table):
-    """At once: where the search begins; later: the best of what was tried."""
-    start = prior_file()
-    parameters = free(start.levels, NAMES)
-    targets = targets_of(start, table, time=0.05, power=0.05)
-    begin = parameters.centre() + 0.5 * parameters.sd()
-    costs: list[float] = []
-
-    def stop(steps: int, cost: float) -> None:
-        costs.append(cost)
-        assert steps == len(costs)
-        if steps == last:
-            raise KeyboardInterrupt
-
-    for last in (1, 3):
-        costs.clear()
-        result = fit(parameters, targets, begin=begin, progress=stop)
-        assert result.interrupted and result.evaluations == last
-        assert result.cost == min(costs)
-        assert result.covariance == pytest.approx(np.diag(parameters.sd() ** 2))
-        assert np.allclose(result.z, begin) == (last == 1)
-    assert costs[-1] < costs[0]
-
-
 def test_errors_that_are_left_by_hand(exact):
     """Half of normal errors lie below 0.6745 sd: of |ln| 0.02, 0.04 and 0.06 the middle
     one, robust; never below a hundredth, never above what was expected."""

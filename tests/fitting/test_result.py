@@ -18,7 +18,6 @@ from .builders import (
     Flag,
     Parameter,
     Parameters,
-    corrections_file,
     read_rows,
 )
 
@@ -140,11 +139,3 @@ def test_rows_that_were_left_out_and_an_early_end_are_told(runs: MeasurementTabl
         *_, last = _ask._notes([runs], [], fitted, steps)
         said = "stopped at 7 evaluations; `--max-steps` allows more"
         assert (last == said) is early
-
-
-def test_corrections_however_they_are_given():
-    file = prior_file()
-    assert corrections_file(file) is file
-    assert corrections_file("none").levels == file.levels
-    assert not corrections_file("none").fitted_on
-    assert corrections_file(None).fitted_on["rows"]

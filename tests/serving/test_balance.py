@@ -1,11 +1,9 @@
-"""A server in balance, of made-up costs: by hand, by a chain, and step by step."""
+"""A server in balance, of made-up costs: by hand and by a chain."""
 
 import math
 
 import numpy as np
 import pytest
-
-from diffenergy.serving import QUANTILES
 
 from .builders import ADDED, CLOCKS, ENGINE, IDLE, Case, balance, by_hand
 
@@ -121,45 +119,6 @@ def test_an_open_loop_is_a_chain(rate: float, slots: int):
     if rate < 0.1:  # a request alone reads and begins
         read = ADDED * 400 + ENGINE["prompt"] + ENGINE["request"]
         assert result.ttft.mean == pytest.approx(read, rel=1e-4)
-
-
-def served(case: Case, rate: float, requests: int) -> tuple[np.ndarray, np.ndarray]:
-    """Times to the first token and of the others (s) of Poisson requests, step by
-    step: all that have come are read beside those that run."""
-    random = np.random.default_rng(5)
-    arrival = np.cumsum(random.exponential(1 / rate, requests))
-    decode = [0.0, *(by_hand(case, float(n)).decode for n in range(1, 200))]
-    read = ADDED * case.prompt
-    first, last = np.zeros(requests), np.zeros(requests)
-    now, next_, running = 0.0, 0, dict[int, int]()
-    while next_ < requests or running:
-        if not running and arrival[next_] > now:
-            now = arrival[next_]
-        new = []
-        while next_ < requests and arrival[next_] <= now:
-            new.append(next_)
-            next_ += 1
-        now += decode[len(running)] + len(new) * read
-        now += ENGINE["prompt"] if new else 0.0
-        for i in list(running):
-            running[i] -= 1
-            if not running[i]:
-                last[i] = now
-                del running[i]
-        for i in new:
-            first[i], running[i] = now, int(case.output) - 1
-    return first - arrival + ENGINE["request"], (last - first) / (case.output - 1)
-
-
-@pytest.mark.parametrize("rate", [6.0, 20.0])
-def test_an_open_loop_step_by_step(rate: float):
-    """6,000 requests; a quarter and seven tenths of what can be served."""
-    result = balance(Case(), "open", slots=190.0, rate=rate)
-    ttft, tpot = served(Case(), rate, 6_000)
-    assert result.tpot.mean == pytest.approx(tpot.mean(), rel=0.03)
-    assert result.ttft.mean == pytest.approx(ttft.mean(), rel=0.06)
-    expected = np.quantile(ttft, QUANTILES[:3])
-    assert result.ttft.quantiles[:3] == pytest.approx(expected, rel=0.1)
 
 
 def test_a_limit_of_power_lowers_the_clock():

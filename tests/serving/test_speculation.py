@@ -20,24 +20,6 @@ EAGLE: dict[str, Any] = dict(speculative="eagle", accept=0.7, draft_tokens=3)
 
 
 @pytest.mark.slow
-def test_break_even_of_a_decode_step():
-    """ms a step without and with it and J a token of one over the other, 1,024 tokens
-    cached: 10.60, 11.44, 0.434 for one sequence. At the power limit (128 and 256
-    drafted) within 3 % of the study's 33.20, 0.995 and 62.91, 1.109, whose plain fp8
-    had the energy of block-scaled fp8."""
-    result = []
-    for batch in (1, 128, 256):
-        step: dict[str, Any] = dict(phase="decode", input_len=1024, batch=batch)
-        one, other = (
-            estimate(MODEL, GPU, **TWO, **step, **more).summary for more in ({}, EAGLE)
-        )
-        joules = other["energy_j_per_token"] / one["energy_j_per_token"]
-        result.append([1e3 * one["time_s"], 1e3 * other["time_s"], joules])
-    expected = [[10.60, 11.44, 0.434], [15.86, 32.76, 0.989], [23.75, 61.20, 1.129]]
-    np.testing.assert_allclose(result, expected, rtol=2e-3)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["eagle", "draft=qwen3-0.6b"])
 def test_a_verifying_step_is_that_of_an_estimate(kind: str):
     """At 1,024 cached tokens and full clock; memory of the drafting network."""
