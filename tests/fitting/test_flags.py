@@ -4,7 +4,6 @@ Twelve products of one size on an A100 (210 to 1410 MHz, 400 W) whose readings a
 is predicted, 0.25 s, 150 W; one row is changed. At the end, real predictions and files.
 """
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -309,7 +308,7 @@ def test_a_flag_names_the_file_and_the_cell(flags, tmp_path: Path):
 def test_rows_as_predicted_are_left(tmp_path):
     """Read with 3 % noise; one that takes six times as long is found."""
     sizes = (2048.0, 3072.0, 4096.0, 6144.0, 8192.0)
-    shapes = itertools.product(sizes, sizes, (900, 1050))
+    shapes = [(m, n, clock) for clock in (900, 1050) for m in sizes for n in sizes]
     cells = pd.DataFrame(shapes, columns=["m", "n", "sm_clock_mhz_set"])
     cells = cells.assign(**{x: ROW[x] for x in ("gpu", "op", "dtype")}, k=8192)
 

@@ -1,7 +1,6 @@
 """Attention data parallel: groups of GPUs with sequences of their own."""
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
@@ -76,13 +75,21 @@ def test_a_latent_cache_is_held_once():
 @pytest.mark.slow
 def test_groups_serve_latent_attention_faster():
     load: dict[str, Any] = dict(concurrency=192, input_len=1024, output_len=1024)
-    more: Any = dict(attention_dp=8, sensitivity=["concurrency"])
-    run = functools.partial(steady_state, "deepseek-v3", "b200-sxm", **DEEPSEEK)
-    result, plain = run(load, **more), run(load, ep=8)
+    field = "concurrency"
+    more = dict(DEEPSEEK, attention_dp=8)
+    result = steady_state("deepseek-v3", "b200-sxm", load, **more, sensitivity=[field])
     check("serve", json_text(result.summary))
+    plain = steady_state("deepseek-v3", "b200-sxm", load, **DEEPSEEK, ep=8)
     parts, others = (x.summary["step_s"]["parts"] for x in (result, plain))
     assert parts["attention"] < 0.5 * others["attention"]
     assert result.tpot < plain.tpot
-    slope = result.summary["sensitivities"]["tpot_s"]["concurrency"]
-    high = run(load | {"concurrency": 196}, attention_dp=8)
-    assert slope == pytest.approx((high.tpot - result.tpot) / 4, rel=0.05)
+    high, low = (
+        steady_state("deepseek-v3", "b200-sxm", load | {field: 192 * x}, **more)
+        for x in (1.02, 0.98)
+    )
+    for key, a, b in (
+        ("tpot_s", high.tpot, low.tpot),
+        ("energy_j_per_output_token", high.energy, low.energy),
+    ):
+        slope = result.summary["sensitivities"][key][field]
+        assert slope == pytest.approx((a - b) / (0.04 * 192), rel=0.05)

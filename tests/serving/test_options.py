@@ -24,6 +24,13 @@ def test_a_clock_and_a_limit_are_numbers(case: Any):
 
 
 @pytest.mark.slow
+def test_nobody_waits_at_a_server_with_room():
+    """A mean of 1e-200 requests that wait is nobody."""
+    result = steady_state(MODEL, "h100-sxm", Load(rate=0.1)).summary
+    assert result["waiting_requests"] == 0.0
+
+
+@pytest.mark.slow
 def test_a_server_saturates_at_one_rate():
     """Whichever way requests come. Between batches a step is interpolated, so that the
     table has the number of slots even where fewer clients come (64 of 211)."""
@@ -33,7 +40,6 @@ def test_a_server_saturates_at_one_rate():
     results = [run(load | lengths, tp=2, dtype="fp8").summary for load in loads]
     most = [x["saturation_request_rate_per_s"] for x in results]
     assert most == pytest.approx([most[0]] * 3, rel=1e-6)
-    assert results[0]["waiting_requests"] == 0.0  # a mean of 1e-200 of them is nobody
 
 
 def test_a_clock_that_the_board_lacks_is_a_remark():

@@ -106,53 +106,49 @@ def test_an_engine_that_is_fitted_keeps_large_steps_near_measured_ones():
         assert 1e3 * float(step) == pytest.approx(measured, rel=0.03)
 
 
-SLOPES: dict[str, tuple[float, float, float]] = {
-    "concurrency": (48.0, 0.99, 1.01),  # a knot of the table of steps
-    "output_len": (256.0, 0.98, 1.02),
-    "sm_clock": (1980e6, 0.98, 1.0),  # the top of the board
-    "power_limit": (700.0, 0.98, 1.0),
-    "dram_capacity": (85.0e9, 0.98, 1.02),
-}
-"""Values of a closed loop, and shares of them between which it is differentiated."""
-
-
-def closed_loop(names: Any, **changed: float) -> Any:
-    """That loop with some of it changed, and its derivatives by the names."""
-    x = {name: value for name, (value, *_) in SLOPES.items()} | changed
-    load: Any = dict(concurrency=x["concurrency"], max_batch=64)
-    load |= dict(input_len="lognormal:512:1")
-    load |= dict(output_len=f"lognormal:{x['output_len']}:0.8")
-    drafts: Any = dict(speculative="eagle", accept=x["accept"]) if "accept" in x else {}
-    return steady_state(
-        "qwen3-8b", "h100-sxm", load, sensitivity=names, sm_clock=x["sm_clock"],
-        power_limit=x["power_limit"], changes={"dram_capacity": x["dram_capacity"]},
-        **drafts,
-    ).summary  # fmt: skip
-
-
-def check_slopes(own: Any, name: str, value: float, low: float, high: float, **more):
-    """Beside difference quotients; or to 0.01 in d ln / d ln: where the limit binds
-    the clock hardly matters."""
-    figures = []
-    for share in (high, low):
-        x = closed_loop((), **more | {name: share * value})
-        means = (x["tpot_s"]["mean"], x["ttft_s"]["mean"])
-        figures.append(np.array([x["energy_j_per_output_token"], *means]))
-    slopes = (figures[0] - figures[1]) / ((high - low) * value)
-    ours = np.array([x[name] for x in own["sensitivities"].values()])
-    scale = value / figures[0]
-    np.testing.assert_allclose(ours * scale, slopes * scale, rtol=0.05, atol=0.01)
+def closed_at(name: str, value: float) -> dict[str, Any]:
+    """A closed loop and what is changed in it."""
+    load: dict[str, Any] = dict(concurrency=48, max_batch=64)
+    load |= dict(input_len="lognormal:512:1", output_len="lognormal:256:0.8")
+    if name == "concurrency":
+        return {"load": load | {name: value}}
+    if name == "output_len":
+        return {"load": load | {name: f"lognormal:{value}:0.8"}}
+    if name in ("sm_clock", "power_limit"):
+        return {"load": load, name: [value]}
+    if name == "accept":
+        return {"load": load, "speculative": "eagle", name: value}
+    return {"load": load, "changes": {name: value}}
 
 
 @pytest.mark.slow
-def test_derivatives_of_a_closed_loop():
-    own = closed_loop([*SLOPES])
-    for name, at in SLOPES.items():
-        check_slopes(own, name, *at)
-    one = {"concurrency": 1.0}  # the least there is
-    check_slopes(closed_loop([*SLOPES], **one), "concurrency", 1.0, 1.0, 1.02)
-    own = closed_loop(["accept"], accept=0.7)
-    check_slopes(own, "accept", 0.7, 0.98, 1.02)
+@pytest.mark.parametrize(
+    "name, value, low, high",
+    [
+        ("concurrency", 48, 0.99, 1.01),  # a knot of the table of steps
+        ("concurrency", 1, 1.0, 1.02),
+        ("output_len", 256, 0.98, 1.02),
+        ("sm_clock", 1980e6, 0.98, 1.0),  # the top of the board
+        ("power_limit", 700.0, 0.98, 1.0),
+        ("dram_capacity", 85.0e9, 0.98, 1.02),
+        ("accept", 0.7, 0.98, 1.02),
+    ],
+)
+def test_derivatives_of_a_closed_loop(name: str, value: float, low: float, high: float):
+    base = closed_at(name, value)
+    load = base.pop("load")
+    own = steady_state("qwen3-8b", "h100-sxm", load, sensitivity=(name,), **base)
+    figures = []
+    for share in (high, low):
+        moved = closed_at(name, share * value)
+        x = steady_state("qwen3-8b", "h100-sxm", **moved).summary
+        means = (x["tpot_s"]["mean"], x["ttft_s"]["mean"])
+        figures.append(np.array([x["energy_j_per_output_token"], *means]))
+    slopes = (figures[0] - figures[1]) / ((high - low) * value)
+    ours = np.array([x[name] for x in own.summary["sensitivities"].values()])
+    # or 0.01 in d ln / d ln: where the limit binds the clock hardly matters
+    scale = value / figures[0]
+    np.testing.assert_allclose(ours * scale, slopes * scale, rtol=0.05, atol=0.01)
 
 
 @pytest.mark.slow
