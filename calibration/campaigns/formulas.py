@@ -57,8 +57,8 @@ class Instrument(Record):
     cold: Float[Array, "*r"] = _fact()
     """Probability that the board was idle before the run."""
     fresh: Float[Array, "*r"] = _fact()
-    """1 where a fresh process made the run (GEMM); how much shorter the first run of a
-    series is, 0 for the others (attention)."""
+    """1 where a fresh process made the run (GEMM), or it is the first of a series
+    (attention)."""
 
 
 GOVERNOR_TIME: Final = 20e-3
@@ -241,15 +241,15 @@ def _gap_power(i: Instrument, s: Sensor, time: Array, power: Array) -> Array:
         pause  = gap + gap_sequence sequences + gap_byte bytes,
                  kept below 1 s by (pause^-4 + 1)^(-1/4)
         P_read = background + F'(T, 1 - pause) (P - background)
-                 T/(1 + first_length) for the first of a series
+                 F'(T, 0) for the first of a series
 
     `sequences`: what the host prepares before a run, sequences of attention or units of
-    load dealt one by one to experts; bytes: Q, K and V that are made new. The first run
-    of a series is short, since slow first calls planned it; prefill of 16384 queries is
-    such a run. `first_length` is set to 3, not fitted.
+    load dealt one by one to experts; bytes: Q, K and V that are made new. Before the
+    first run of a series, prefill of 16384 queries, the board idles for a second or
+    more. Digits of its readings say that most are means of ten samples, as of other
+    runs; they lie at 0.41 of the way to the run's power, F'(1 s, 0) = 0.45.
     """
     gap = s.gap + s.gap_sequence * i.sequences + s.gap_byte * i.operand_bytes
-    gap = (gap**-4 + 1.0) ** (-1 / 4)
-    length = run_seconds(i, time) / (1 + i.fresh)
-    share = hot_share(length, 1 - gap, leaving=True)
+    gap = jnp.maximum((gap**-4 + 1.0) ** (-1 / 4), i.fresh)
+    share = hot_share(run_seconds(i, time), 1 - gap, leaving=True)
     return s.background + share * (power - s.background)

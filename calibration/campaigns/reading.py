@@ -199,7 +199,7 @@ def facts_of(
         facts |= {"sequences": batch, "operand_bytes": 2 * batch * elements * size}
         if "first_q_len" in model:
             first = queries >= model["first_q_len"]
-            facts["fresh"] = np.where(first, model["first_length"], 0.0)
+            facts["fresh"] = first.astype(float)
     elif "gap" in model and "topk" in values:
         names = ("num_tokens", "num_experts", "topk", "distribution")
         facts["sequences"] = _dealt(*(values[name] for name in names))

@@ -246,6 +246,12 @@ def write_corrections(file: CorrectionsFile) -> str:
 def _body(file: CorrectionsFile) -> dict[str, Any]:
     names = ("levels", "instruments", "fitted_on", "spread")
     body = {name: getattr(file, name) for name in names}
+    priors = prior_levels()  # `_checked` fills in those of tags without a fit
+    body["levels"] = {
+        tag: x
+        for tag, x in file.levels.items()
+        if tag == "global" or x != priors.get(tag)
+    }
     return body | ({"engines": file.engines} if file.engines else {})
 
 

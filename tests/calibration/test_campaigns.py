@@ -146,8 +146,8 @@ def test_facts_of_attention():
     both = LOOP | {"sequences": [3, 2], "operand_bytes": [short, long]}
     gap = {"gap": 0.3}
     assert facts("context_attention", gap, **cells) == both
-    first = gap | {"first_q_len": 100, "first_length": 3.0}
-    assert facts("context_attention", first, **cells) == both | {"fresh": [0, 3]}
+    first = gap | {"first_q_len": 100}
+    assert facts("context_attention", first, **cells) == both | {"fresh": [0, 1]}
     assert facts("context_attention", {}, **cells) == LOOP
 
 
