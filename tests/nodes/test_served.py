@@ -15,7 +15,6 @@ from diffenergy.report._tables.lines import served_wall_lines
 
 NODE = load_node("dgx-h100")
 LENGTHS: Any = {"input_len": 256, "output_len": 64}
-LOAD: Any = LENGTHS | {"max_batch": 64}
 
 
 def served(load, **more):
@@ -27,7 +26,7 @@ def served(load, **more):
 @pytest.fixture(scope="module")
 def open_loop():
     site = dict(pue=1.2, carbon=300.0, price="0.08 EUR/kWh", spare=0.2)
-    return served(serving.Load(rate=2.0, **LOAD), node="dgx-h100", **site)
+    return served(serving.Load(rate=2.0, **LENGTHS), node="dgx-h100", **site)
 
 
 def test_parts_of_a_request_add_up(open_loop):
@@ -62,16 +61,16 @@ def test_parts_of_a_request_add_up(open_loop):
 
 def test_time_without_a_request_is_idle(open_loop):
     """Of a Poisson load of single requests; fewer requests, a larger part."""
-    rare = served(serving.Load(rate=0.05, **LOAD), node="dgx-h100")
+    rare = served(serving.Load(rate=0.05, **LENGTHS), node="dgx-h100")
     parts = (x.summary["wall_energy_j_by_part"] for x in (rare, open_loop))
     shares = [x["idle"] / (x["accelerator"] + x["host"] + x["idle"]) for x in parts]
     assert shares[0] > 0.9 > shares[1]
-    full = served(serving.Load(max_batch=64), node="dgx-h100").summary
+    full = served(serving.Load(max_batch=8), node="dgx-h100").summary
     assert full["wall_energy_j_by_part"]["idle"] == 0.0
 
 
 def test_the_boards_stay_as_they_are():
-    load = serving.Load(concurrency=4, **LOAD)
+    load = serving.Load(concurrency=4, **LENGTHS)
     boards, wall = served(load).summary, served(load, node="dgx-h100").summary
     common = {x for x in boards if x != "assumed"}
     assert {x: wall[x] for x in common} == {x: boards[x] for x in common}
