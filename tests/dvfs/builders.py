@@ -23,11 +23,6 @@ from diffenergy.workload import Loop
 
 KINDS = ("table", "host", "caps", "both")
 """Which of host time and stage caps a problem has."""
-RICHEST_KIND = [
-    *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS if kind != "both"),
-    "both",
-]
-"""`KINDS` as parameters, the others slow."""
 
 
 def random_problem(
@@ -62,21 +57,14 @@ def random_problem(
     caps = 0.9 * draw if kind in ("caps", "both") else np.full(2, np.inf)
     settings = np.stack([clock * 1e9, np.full(num_settings, np.nan)], axis=1)
     settings[0] = np.nan
+    slow = 1.05 if kind in ("caps", "both") else 1.0
     return Problem(
         kernels=tuple(f"kernel {i}" for i in range(num_kernels)),
-        stages=("first", "second"),
-        stage=stage,
-        count=count,
-        settings=settings,
-        time=time,
-        energy=time * power,
-        default_time=time[:, 0].copy() * (1.05 if kind in ("caps", "both") else 1.0),
-        default_energy=(time * power)[:, 0].copy() * 0.97,
-        loops=loops,
-        power_cap=caps,
-        host_time=host,
-        wait_power=np.array([60.0, 80.0]),
-    )
+        stages=("first", "second"), stage=stage, count=count, settings=settings,
+        time=time, energy=time * power, default_time=time[:, 0] * slow,
+        default_energy=(time * power)[:, 0] * 0.97, loops=loops, power_cap=caps,
+        host_time=host, wait_power=np.array([60.0, 80.0]),
+    )  # fmt: skip
 
 
 def all_choices(num: int, num_settings: int) -> np.ndarray:

@@ -13,14 +13,12 @@ from diffenergy.dvfs._result import _tokens, curve_rows, limited
 
 from .builders import Total
 
-# --- parts of the summary
-
 
 @pytest.mark.parametrize(
     ("changes", "tokens"),
     [
-        ({}, 8 * 512), ({"phase": "decode"}, 8), ({"phase": "generate"}, 8 * 64),
-        ({"phase": "train", "accumulation": 4}, 4 * 8 * 512), ({"batch": None}, None),
+        ({}, 8 * 512), ({"phase": "generate"}, 8 * 64), ({"batch": None}, None),
+        ({"phase": "train", "accumulation": 4}, 4 * 8 * 512),
         ({"input_len": None}, None), ({"phase": "decode", "input_len": None}, 8),
         ({"accumulation": None}, 8 * 512),
     ],
@@ -52,10 +50,9 @@ DEFAULT = Total(np.asarray(2.0), np.asarray(450.0))
 def test_the_power_limit_that_serves_best(objective: Objective, limit: float | None):
     """Of those that can be kept; 400 J x 2.2 s is the least product."""
     result = limited(CURVE, CURVE, objective, DEFAULT)
-    if limit is None:
-        assert result is None
+    assert (result and result["power_limit_w"]) == limit
+    if result is None:
         return
-    assert result is not None and result["power_limit_w"] == limit
     i = CURVE.limit.tolist().index(limit)
     assert (result["time_s"], result["energy_j"]) == (CURVE.time[i], CURVE.energy[i])
     assert result["time_change_pct"] == pytest.approx(50 * CURVE.time[i] - 100)
@@ -72,16 +69,10 @@ def test_rows_of_a_power_curve():
     assert curve_rows(CURVE, about | {"batch": 0})[0]["tokens_per_s"] is None
 
 
-# --- what would do
-
-
-def planned(saved: float, solver: str = "by hand") -> Plan:
+def planned(saved: float) -> Plan:
     """A plan of 2 s that saves some % of 450 J."""
-    energy = 450 * (1 - saved / 100)
-    none = np.zeros(0, int)
-    return Plan(
-        none, none, none * 1.0, 2.0, energy, energy, energy, energy, solver, 0.0
-    )
+    energy, none = 450 * (1 - saved / 100), np.zeros(0, int)
+    return Plan(none, none, none * 1.0, 2.0, *[energy] * 4, "by hand", 0.0)
 
 
 KERNEL, PHASE, ONE = (
@@ -99,8 +90,6 @@ KERNEL, PHASE, ONE = (
          "clocks per phase or kernel are not worth it"),
         (KERNEL, 13.0, 12.9, 12.8, 1, "one clock saves 12.8 of the 13.0 %: "
          "clocks per kernel are not worth it"),
-        (KERNEL, 13.0, 8.0, 5.0, 2, "clocks per kernel save 13.0 %, one clock a phase "
-         "8.0 %, one clock 5.0 %: clocks per kernel are worth it"),
         (Rules(), 13.0, None, None, 2, "clocks per kernel save 13.0 %, one clock a "
          "phase 0.0 %, one clock 0.0 %: clocks per kernel are worth it as long as "
          "changes take no time"),
@@ -114,14 +103,7 @@ KERNEL, PHASE, ONE = (
         (KERNEL, -3.0, None, None, 2, None),
     ],
 )  # fmt: skip
-def test_what_would_do(
-    rules: Rules,
-    own: float,
-    phase: float | None,
-    one: float | None,
-    stages: int,
-    said: str | None,
-):
+def test_what_would_do(rules, own: float, phase, one, stages: int, said):
     coarse = {"iteration": one, "phase": phase}
     plans = {k: None if x is None else planned(x) for k, x in coarse.items()}
     result = advice(Objective(), rules, DEFAULT, planned(own), plans, stages)

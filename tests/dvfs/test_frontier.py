@@ -8,13 +8,7 @@ import pytest
 from diffenergy.dvfs import Objective, Rules, frontier, solve
 from diffenergy.results import Infeasible
 
-from .builders import (
-    KINDS,
-    RICHEST_KIND,
-    default_total,
-    exhaustive,
-    random_problem,
-)
+from .builders import KINDS, default_total, exhaustive, random_problem
 
 SLOWDOWNS = np.arange(-30.0, 60.0, 2.5)
 
@@ -39,13 +33,12 @@ def test_every_limit(kind: str):
             assert energy == pytest.approx(optimum, rel=1e-3)
 
 
-@pytest.mark.parametrize("kind", RICHEST_KIND)
+@pytest.mark.parametrize("kind", ["host", "both"])
 @pytest.mark.parametrize(
     "rules",
     [
         Rules("local"),
         Rules(granularity="phase"),
-        Rules(granularity="iteration"),
         Rules("local", granularity="iteration"),
         Rules(per_launch=True),
     ],
@@ -53,8 +46,8 @@ def test_every_limit(kind: str):
 def test_rules(rules: Rules, kind: str):
     """The same as one plan after the other."""
     problem = random_problem(8, kind)
-    result = frontier(problem, SLOWDOWNS, rules)
-    for slowdown, energy in zip(SLOWDOWNS, result.energy, strict=True):
+    result = frontier(problem, SLOWDOWNS[::3], rules)
+    for slowdown, energy in zip(SLOWDOWNS[::3], result.energy, strict=True):
         objective = Objective(max_slowdown=float(slowdown))
         try:
             plan = solve(problem, objective, rules)
@@ -66,8 +59,7 @@ def test_rules(rules: Rules, kind: str):
 
 @pytest.mark.parametrize("kind", ["table", "host"])
 def test_the_bound_of_kernels_that_the_default_clocks_beat(kind: str):
-    """No setting takes as little as the default clocks: they are the answer from their
-    own time on, and the bound of the other plans, far above, is none of it."""
+    """They are the answer from their own time on, not the bound of other plans."""
     problem = random_problem(3, kind)
     lean = dataclasses.replace(problem, default_energy=0.5 * problem.energy.min(1))
     default = default_total(lean)

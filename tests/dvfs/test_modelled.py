@@ -1,35 +1,32 @@
-"""Workloads through the model: tables of costs beside `estimate`."""
+"""Workloads through the model: its points by hand, tables of costs by `estimate`."""
 
 import dataclasses
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from diffenergy import OperatingPoint, estimate, load_model
 from diffenergy.corrections import read_corrections
-from diffenergy.dvfs import row_costs
+from diffenergy.dvfs import _costs as costs
+from diffenergy.dvfs import _modelled
 from diffenergy.hardware import read_gpu
-from diffenergy.workload import assemble
 
 from .builders import Modelled, chosen, clock_pairs, default_total, modelled, total
 
-GPU = read_gpu("a100-pcie-40gb")
+GPU = read_gpu("a100-pcie-40gb")  # 150 to 250 W, 1410 and 1215 MHz
+GEFORCE = read_gpu("rtx-3080-ti")  # from 100 W, 2100 and 9501 MHz
+H200 = read_gpu("h200-sxm")  # from 200 W
+NAN = np.nan
 CLOCKS = [600e6, 960e6, 1200e6, 1410e6]
-
-
-def of(phase: str) -> Modelled:
-    """GPT-2 on the A100 at a few clocks."""
-    listings = load_model("gpt2").listings(batch=8, input_len=512, phase=phase)
-    labels = [str(i) for x in listings for i, _ in enumerate(x.kernels)]
-    served = read_corrections(None).serve(GPU)
-    return modelled(listings, labels, GPU, served, 250.0, clock_pairs(GPU, CLOCKS))
 
 
 @pytest.fixture(scope="module")
 def prefill() -> Modelled:
-    return of("prefill")
+    """GPT-2 on the A100 at a few clocks."""
+    listings = load_model("gpt2").listings(batch=8, input_len=512, phase="prefill")
+    labels = [str(i) for x in listings for i, _ in enumerate(x.kernels)]
+    served = read_corrections(None).serve(GPU)
+    return modelled(listings, labels, GPU, served, 250.0, clock_pairs(GPU, CLOCKS))
 
 
 @pytest.mark.slow
@@ -39,10 +36,13 @@ def test_default_is_the_estimate(prefill: Modelled):
     default = default_total(problem)
     np.testing.assert_allclose(default.time, result.time, rtol=1e-9)
     np.testing.assert_allclose(default.energy, result.energy, rtol=1e-9)
+    warm = dataclasses.replace(prefill, temperature=70.0)  # of every schedule
+    cool, hot = warm.growth(np.array([50.0])), warm.growth(np.array([250.0]))
+    assert cool == hot and cool > 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("clock", [600e6, 960e6, 1200e6])
+@pytest.mark.parametrize("clock", [600e6, 1200e6])
 def test_one_clock_for_all_kernels_is_the_estimate_at_that_clock(
     prefill: Modelled, clock: float
 ):
@@ -57,20 +57,6 @@ def test_one_clock_for_all_kernels_is_the_estimate_at_that_clock(
     whole = prefill.stage_problem()
     np.testing.assert_allclose(whole.time[0, setting], result.time, rtol=1e-6)
     np.testing.assert_allclose(whole.energy[0, setting], result.energy, rtol=1e-6)
-
-
-@pytest.mark.slow
-def test_a_given_temperature_is_that_of_every_schedule(prefill: Modelled):
-    warm = dataclasses.replace(prefill, temperature=70.0)
-    cool, hot = warm.growth(np.array([50.0])), warm.growth(np.array([250.0]))
-    assert cool == hot and cool > 0
-
-
-@pytest.mark.slow
-def test_slower_clocks_take_longer_and_rows_are_independent(prefill: Modelled):
-    problem = prefill.problem(prefill.default_growth)
-    order = np.argsort(problem.settings[1:, 0]) + 1
-    assert (np.diff(problem.time[:, order], axis=1) < 0).all()
 
 
 @pytest.mark.slow
@@ -94,19 +80,38 @@ def test_clock_pairs_are_the_steps_of_the_gpu():
     assert len(geforce) == 2 + 5 * 3  # 2100 with memory left alone is "auto"
 
 
-@pytest.mark.slow
-def test_gradient_of_the_costs_is_that_of_differences():
-    workload = assemble(load_model("gpt2").listings(phase="decode", batch=4))
-    served = read_corrections(None).serve(GPU)
-    ones = jnp.ones(workload.num_rows)
+@pytest.mark.parametrize(
+    ("card", "highest", "limits"),
+    [
+        (GPU, 213.0, [*range(150, 213), 213]), (GPU, 152.5, [150, 151, 152, 152.5]),
+        (GPU, 214.0, [*range(150, 214, 2), 214]), (GPU, 100.0, [100]),
+        (H200, 700.0, [*range(200, 700, 8), 700]),
+    ],
+)  # fmt: skip
+def test_power_limits(card, highest: float, limits: list[float]):
+    """From the least on by whole watts, in 64 steps at most, to the highest."""
+    result = costs._limits(card, highest)
+    assert result.tolist() == limits and len(result) <= 64
 
-    def energy(x: jax.Array) -> jax.Array:
-        point = OperatingPoint(x * 1e9, GPU.values["mem_clock"] * ones, ones)
-        c = row_costs(workload, GPU.spec, point, served)
-        return jnp.sum(c.work + (c.idle + c.leakage) * c.time)
 
-    x, step = 1.1 * ones, 1e-4
-    slope = jax.jit(jax.grad(energy))(x)
-    value = jax.jit(energy)
-    along = (value(x + step * ones) - value(x - step * ones)) / (2 * step)
-    np.testing.assert_allclose(slope.sum(), along, rtol=1e-5)
+def test_points_of_one_setting_for_all():
+    """The default, the settings, then the clocks left alone under each limit."""
+    settings = np.array([[NAN, NAN], [1e9, 5.001e9]])
+    limits = np.array([100.0, 200.0, 300.0])
+    for temperature in (None, 70.0):
+        result = costs._points(GEFORCE, settings, limits, 320.0, temperature)
+        assert result.sm_clock.tolist() == [2.1e9, 2.1e9, 1e9, 2.1e9, 2.1e9, 2.1e9]
+        assert result.mem_clock.tolist() == [9.501e9, 9.501e9, 5.001e9] + [9.501e9] * 3
+        assert result.power_cap.tolist() == [320, 320, 320, 100, 200, 300]
+        expected = [NAN if temperature is None else temperature] * 6
+        assert np.array_equal(result.temperature, expected, equal_nan=True)
+        assert result.mem_locked.tolist() == [0, 0, 1, 0, 0, 0]
+
+
+def test_points_of_every_kernel():
+    """At each setting, then at the clocks that the limiter holds."""
+    settings = np.array([[NAN, NAN], [1e9, 5.001e9]])
+    result = _modelled._points(GEFORCE, settings, np.array([1.8e9, 1.9e9]))
+    assert result.sm_clock.tolist() == [[2.1e9] * 2, [1e9] * 2, [1.8e9, 1.9e9]]
+    assert result.mem_clock.tolist() == [[9.501e9] * 2, [5.001e9] * 2, [9.501e9] * 2]
+    assert result.mem_locked.tolist() == [[0, 0], [1, 1], [0, 0]]

@@ -17,7 +17,6 @@ from diffenergy.dvfs import _answers as answers
 from diffenergy.dvfs import _ask as ask
 from diffenergy.estimator import prepare
 from diffenergy.hardware import read_gpu
-from diffenergy.report._format import si
 
 TWO_KERNELS = """stage,instruction,frequency,memory_frequency,count,time,energy
 forward,a,auto,auto,2,1.00,100
@@ -29,7 +28,6 @@ forward,b,1200,auto,2,1.01,65
 """
 """Two equal kernels: the best pair is (-2 %, -20 %) and (+1 %, -35 %)."""
 CLOCKS = (600e6, 1110e6, 1410e6)
-"""As outside of tests, where nothing looks at types of arguments first."""
 
 
 @pytest.fixture
@@ -41,19 +39,12 @@ def table(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def decode():
-    return plan(
-        "gpt2",
-        "a100-pcie-40gb",
-        phase="decode",
-        max_slowdown=3.0,
-        sm_clock=CLOCKS,
-        switching=Switching(),
-    )
+    request: Any = dict(phase="decode", max_slowdown=3.0, sm_clock=CLOCKS)
+    return plan("gpt2", "a100-pcie-40gb", **request, switching=Switching())
 
 
 def test_a_table_by_hand(table: Path):
-    """(-2 + 1) / 2 % of time, (-20 - 35) / 2 % of energy; where each kernel keeps its
-    own time, the first alone changes."""
+    """(-2 + 1) / 2 % of time, (-20 - 35) / 2 % of energy."""
     result = plan(table=table)
     assert result.time == pytest.approx(4 * 0.995)
     assert result.energy == pytest.approx(400 * 0.725)
@@ -86,12 +77,19 @@ def test_free_changes_bound_those_that_cost(table: Path):
     assert "bound if changes were free: -27.50 % of energy" in text
     said = "one clock saves 25.0 of the 26.3 %: clocks per kernel are not worth it"
     assert summary["advice"] == said and said in text
+    published = Switching.published("h200-sxm", "lookahead")
+    result = plan(table=table, switching=published)
+    assert result.summary["switch_latency_s"] == 0.006
+    assert any("switch latency 0.006 s of h200-sxm" in note for note in result.notes)
+    assert result.summary["free"]["energy_j"] == plan(table=table).energy
+    single = plan(table=table, granularity="iteration")
+    fixed = plan(table=table, switching=Switching(latency=math.inf))
+    assert fixed.energy == single.energy
 
 
 @pytest.mark.slow
 def test_smoothing_asks_for_a_gpu(table: Path, monkeypatch: pytest.MonkeyPatch):
-    """Its law is fitted up to its own power limit; a law that says just what the table
-    reads leaves the plan as it is, and hardly any noise."""
+    """A law that says just what the table reads leaves the plan as it is."""
     card, problem = read_gpu("h200-sxm"), read_table(str(table)).problem
 
     def fitted(spec, corrections, settings, readings, limit) -> SimpleNamespace:
@@ -110,6 +108,7 @@ def test_smoothing_asks_for_a_gpu(table: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_files_are_read_back(table: Path, tmp_path: Path):
     result = plan(table=table)
+    assert plan(table=read_table(str(table))).summary == result.summary
     path = tmp_path / "plan.csv"
     assert result.to_csv(path) == path.read_text()
     assert [row["sm_clock_mhz"] for row in result.rows()] == [1500, 1200]
@@ -117,40 +116,18 @@ def test_files_are_read_back(table: Path, tmp_path: Path):
     assert "two.csv" in (tmp_path / "plan.py").read_text()
 
 
-def test_a_table_that_is_read_or_named(table: Path):
-    read = read_table(str(table))
-    assert plan(table=read).summary == plan(table=str(table)).summary
-
-
 @pytest.mark.slow
-def test_a_request_is_planned_as_its_name(decode):
+def test_a_request_and_a_command_are_planned_as_their_names(decode):
     card = read_gpu("a100-pcie-40gb")
     request = prepare("gpt2", card, phase="decode", sm_clock=CLOCKS)
     again = plan(request, max_slowdown=3.0, switching=Switching())
     assert again.summary == decode.summary
-
-
-@pytest.mark.slow
-def test_it_is_what_the_command_says(decode):
     words = "dvfs gpt2 --gpu a100-pcie-40gb --phase decode --sm-clock 600,1110,1410"
     words += " --max-slowdown 3 --switch-latency 0"
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
         assert main([*words.split(), "--json"]) == 0
     assert json.loads(text.getvalue()) == json.loads(decode.to_json())
-
-
-@pytest.mark.slow
-def test_it_shows_its_numbers(decode):
-    saved = si(decode.energy, "J")
-    assert saved in repr(decode) and "gpt2 on a100-pcie-40gb" in repr(decode)
-    assert saved in decode._repr_html_()
-    assert "this schedule" in decode._repr_html_()
-    assert len(decode.plot().axes) == 2  # time and energy; the SM clock
-    with pytest.raises(
-        ValueError, match="`chart` is 'nothing'; allowed are schedule, plane"
-    ):
-        decode.plot(chart="nothing")
 
 
 def test_limits_that_cannot_be_kept(table: Path):
@@ -163,21 +140,9 @@ def test_limits_that_cannot_be_kept(table: Path):
         plan(table=table, objective="time", power_limit=60)
 
 
-def test_published_switching_says_whose(table: Path):
-    request = Switching.published("h200-sxm", "lookahead")
-    result = plan(table=table, switching=request)
-    assert result.summary["switch_latency_s"] == 0.006
-    assert any("switch latency 0.006 s of h200-sxm" in note for note in result.notes)
-    assert result.summary["free"]["energy_j"] == plan(table=table).energy
-    single = plan(table=table, granularity="iteration")
-    fixed = plan(table=table, switching=Switching(latency=math.inf))
-    assert fixed.energy == single.energy
-
-
 @pytest.mark.slow
 def test_what_a_model_takes_is_published(decode):
-    """A step of 1 ms has no room for a change that takes 15 ms: one clock, and what
-    free changes save as the bound."""
+    """A step of 1 ms has no room for a change that takes 15 ms."""
     request: Any = dict(phase="decode", max_slowdown=3.0, sm_clock=CLOCKS)
     result = plan("gpt2", "a100-pcie-40gb", **request)
     summary = result.summary

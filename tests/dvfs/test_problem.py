@@ -1,7 +1,6 @@
 """Sums, limits and caps, against closed forms and at their tolerance of 1e-9."""
 
 import dataclasses
-import itertools
 
 import numpy as np
 import pytest
@@ -10,15 +9,7 @@ from diffenergy.dvfs import Objective, Problem, Switching
 from diffenergy.physics import gpu_time, stage_slope, stage_time, tangent_offset
 from diffenergy.workload import Loop
 
-from .builders import (
-    Spent,
-    Total,
-    chosen,
-    default_total,
-    listed,
-    total,
-    within_caps,
-)
+from .builders import Spent, Total, chosen, default_total, listed, total, within_caps
 
 INSIDE, OUTSIDE = 1 + 0.95e-9, 1 + 1.05e-9
 
@@ -51,9 +42,7 @@ def test_sums_of_a_choice():
         default_total(built()), [3 * 1.5 + 7 + 37.5, 330 + 420 + 1550]
     ).all()
 
-
-def test_what_waits_for_the_host():
-    """The 20-norm of GPU and host; the GPU draws the waiting power meanwhile."""
+    # 20-norm of GPU and host; the GPU draws the waiting power meanwhile
     problem = built(host_time=np.array([12.0, 0.0]), wait_power=np.array([40.0, 60.0]))
     spent = chosen(problem, np.array([1, 0, 1]))
     first = 12 * 2**0.05
@@ -62,9 +51,7 @@ def test_what_waits_for_the_host():
     assert result.energy == pytest.approx(670 + 40 * (first - 12) + 2000, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("gpu", "host"), [(1.0, 0.0), (1.0, 0.9), (1.0, 1.0), (0.9, 1.0), (0.0, 2.0)]
-)
+@pytest.mark.parametrize(("gpu", "host"), [(1.0, 0.0), (1.0, 1.0), (0.0, 2.0)])
 def test_stage_time(gpu: float, host: float):
     time = float(stage_time(gpu, host))
     assert time == pytest.approx((gpu**20 + host**20) ** 0.05, rel=1e-12)
@@ -84,7 +71,7 @@ def test_a_tangent_lies_below_every_stage_time(slope: float):
     assert float(tangent_offset(slope, 1.0)) == pytest.approx(least, abs=1e-6)
 
 
-@pytest.mark.parametrize("scale", [1e-6, 1e-3, 0.5, 1e3])
+@pytest.mark.parametrize("scale", [1e-6, 1e3])
 def test_stage_times_are_free_of_scale(scale: float):
     """Stages of microseconds as those of seconds."""
     gpu, host = np.array([1.0, 0.97, 1.05, 1.0]), np.array([0.9, 1.0, 1.0, 0.0])
@@ -128,10 +115,11 @@ def test_limits_at_their_tolerance(slowdown: float):
 
 def test_what_switching_costs():
     assert Switching() == ("stall", 0.0, 0.0, "")
-    for latency, energy in itertools.product((0.0, 1.0, np.inf), repeat=2):
+    for latency, energy in ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (np.inf, 0.0)):
         result = Switching("stall", latency, energy)
-        assert result.free == (latency == 0 and energy == 0)
-        assert result.forbidden == (np.inf in (latency, energy))
+        assert result.free == (latency == energy == 0)
+        assert result.forbidden == np.isinf(latency)
+    assert Switching("stall", 0.0, np.inf).forbidden
     own = Switching.published("h200-sxm", "lookahead", 2.0)
     assert own[:3] == ("lookahead", 0.006, 2.0) and own.source.startswith("h200-sxm (")
     other = Switching.published("a gpu of nobody")

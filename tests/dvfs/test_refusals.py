@@ -44,30 +44,24 @@ CELLS = [
     cell("empty", PLAIN, 1, "frequency", ""),
     cell("'nan' .. a clock in MHz", PLAIN, 1, "frequency", "nan"),
     cell("'1.41' .. looks like GHz", PLAIN, 1, "frequency", "1.41"),
-    cell("'0' .. a clock in MHz (30 to 100000) or `auto`;", PLAIN, 1, "frequency", "0"),
     cell("'29.9'", PAIRS, 7, "frequency", "29.9"),
     cell("'100001'", PAIRS, 7, "frequency", "100001"),
     cell("'1410000000' .. looks like Hz", PLAIN, 1, "frequency", "1410000000"),
-    cell("'-1410' .. a clock in MHz", PLAIN, 1, "frequency", "-1410"),
+    cell("'-1410' .. a clock in MHz (30 to 100000) or `auto`;",
+         PLAIN, 1, "frequency", "-1410"),
     cell("'1507' .. 210 to 2100 MHz in steps of 15 on rtx-3080-ti",
          PAIRS, 4, "frequency", "1507", card=CARD),
-    cell("'2400' .. 210 to 2100 MHz", PAIRS, 4, "frequency", "2400", card=CARD),
     cell("'9.501' .. looks like GHz", PAIRS, 1, "memory_frequency", "9.501"),
-    cell("'29.9'", PAIRS, 7, "memory_frequency", "29.9"),
-    cell("'100001'", PAIRS, 7, "memory_frequency", "100001"),
     cell("'7001' .. 405 or 810 or 5001 or 9251 or 9501 MHz",
          PAIRS, 4, "memory_frequency", "7001", card=CARD),
     cell("'0'; allowed is a number above 0", PLAIN, 2, "time", "0"),
-    cell("'-0.1'", PLAIN, 2, "time", "-0.1"),
-    cell("'nan'", PLAIN, 2, "time", "nan"),
     cell("'inf'", PLAIN, 2, "time", "inf"),
     cell("'0' .. 0 is no reading", PLAIN, 2, "energy", "0"),
     cell("empty", PLAIN, 2, "energy", ""),
     cell("empty", PLAIN, 2, "stage", " "),
-    cell("empty", PLAIN, 2, "instruction", ""),
+
     cell("12, but 24 in the first row of `gemm`", PAIRS, 4, "count", "12"),
     cell("'1.5' .. a whole number of 1 to", PAIRS, 4, "count", "1.5"),
-    cell("'0.9'", PAIRS, 7, "count", "0.9"),
     cell("'0'", PAIRS, 4, "count", "0"),
     cell("'1000001'", PAIRS, 7, "count", "1000001"),
 ]  # fmt: skip
@@ -77,7 +71,6 @@ TABLES = [
         "the file is empty": "",
         "no data row": HEADER,
         "`energy` is missing": "stage,instruction,frequency,time\na,b,auto,1\n",
-        "`frequency` is missing": PLAIN.replace("frequency", "clock"),
         "row 1: `gemm` of stage `forward` at auto MHz is in": swapped(
             PLAIN, 1, "frequency", "auto"
         ),
@@ -94,10 +87,9 @@ DEFAULTS = [
     for clock, sentence in {
         "1380": "is 1380, but `forward` of stage `0` has no row there .. is 1410",
         "1410,9501": "is 1410,9501, but",
-        **dict.fromkeys(("30,auto", "100000,auto"), "has no row there"),
+        "30,auto": "has no row there",
         **dict.fromkeys(
-            ("29.9", "100001,auto", "1410,100001", "1.41", "1410,auto,1", "", "nan"),
-            "allowed is SM or SM,MEM",
+            ("29.9", "1410,100001", "1410,auto,1", ""), "allowed is SM or SM,MEM"
         ),
     }.items()
 ]
@@ -105,13 +97,10 @@ REQUESTS = [
     row("is missing; name", plan),
     row("`objective` is 'joules'", gpt2, objective="joules"),
     row("`max_slowdown` is -100", gpt2, max_slowdown=-100.0),
-    row("`max_slowdown` is nan", gpt2, max_slowdown=math.nan),
     row("`seed` is given", gpt2, seed=3),
-    row("`starts` is given", gpt2, starts=4),
     row("`seed` is -1; allowed .. from 0",
         gpt2, solver="descent", seed=-1),
     row("`starts` is 0; allowed", gpt2, solver="descent", starts=0),
-    row("`power_limit` is a list", gpt2, power_limit=[200, 250]),
     row("`power_limit` is a list", lambda: plan(task(power_limit=[100.0, 150.0]))),
     row("`sm_clock` is 1501 MHz", gpt2, CARD, sm_clock=[1.5e9, 1.501e9]),
     row("`mem_clock` is 7000 MHz", gpt2, CARD, mem_clock=[9.501e9, 7e9]),
@@ -119,7 +108,7 @@ REQUESTS = [
     *(
         row(f"takes {latency:g} s and {energy:g} J; allowed are 0 or more, or infinite",
             gpt2, switching=Switching("stall", latency, energy))
-        for latency, energy in ((-1.0, 0.0), (0.0, -1.0), (math.nan, 0.0))
+        for latency, energy in ((math.nan, 0.0), (0.0, -1.0))
     ),
     row("`plan` has pp=2 .. known of pp=1, those of stages by `plan --stage-clocks`",
         gpt2, phase="train", plan="tp=2,pp=2", global_batch=4),
@@ -132,14 +121,12 @@ REQUESTS = [
         switching=Switching("lookahead", 0.01)),
     row("`table` is given beside `plan`", plan, table=File(PLAIN), plan="tp=2"),
     row("`smooth` is given without", gpt2, smooth=True),
-    row("`default_clock` is given without", gpt2, default_clock="1410"),
     row("`solver` .. model", plan, table=File(PLAIN), solver="descent"),
     row("`power_curve` is given .. table", plan, table=File(PLAIN), power_curve=True),
-    row("is given beside", gpt2, table=File(PLAIN)),
     row("`node` .. whose GPU is unknown; give `gpu`", plan, table=File(PLAIN),
         node="dgx-h100"),
     row("`table` is given beside `sm_clock`", plan, table=File(PLAIN), sm_clock=[9e8]),
-    row("is given beside", plan, table=File(PLAIN), batch=8),
+
     row("`batch` is", plan, table=File(PLAIN), batch=0),
     row("`smooth` is given without a GPU; name it",
         plan, table=File(PLAIN), smooth=True),
@@ -148,21 +135,18 @@ REQUESTS = [
 ]  # fmt: skip
 KINDS = [
     row("`gpu` is given beside a Task", lambda: plan(task(), "a10"), kind=TypeError),
-    row("`batch` is given beside a Task", lambda: plan(task(), batch=8),
-        kind=TypeError),
+
     row("is a Workload, which has no names", lambda: inspect.unwrap(
         plan)(de.load_model("gpt2").workload(phase="decode")), kind=TypeError),
     row("is a int; allowed is str", plan, 3, kind=TypeError),
-    row("`gpu` is a int", gpt2, gpu=3, kind=TypeError),
+
     row("`max_slowdown` is", gpt2, max_slowdown="2", kind=(TypeError, ValueError)),
     row("`switching` is a float", gpt2, switching=0.1, kind=TypeError),
-    row("`table` is a int", plan, table=3, kind=TypeError),
+
 ]  # fmt: skip
 SCHEDULES = [
     row("within `forward` (900 and 1500,5001 MHz)",
         apply_script, problem(), schedule(LOW, BOTH, AUTO), "phase"),
-    row("within `iteration`",
-        apply_script, problem(), schedule(LOW, BOTH, AUTO), "iteration"),
     row("`max_slowdown` .. the least reachable is",
         solve, random_problem(1), Objective(max_slowdown=-50.0),
         Rules(per_launch=True, switching=Switching("stall", 0.01)), kind=Infeasible),

@@ -45,36 +45,18 @@ def problem(time: float = 0.1) -> Problem:
     """Twice gemm and norm, then head in a stage of its own; `time` s each."""
     shape = (len(KERNELS), len(SETTINGS))
     return Problem(
-        kernels=KERNELS,
-        stages=("forward", "backward"),
-        stage=np.array([0, 0, 1]),
-        count=np.array([2.0, 2.0, 1.0]),
-        settings=SETTINGS,
-        time=np.full(shape, time),
-        energy=np.full(shape, 10.0),
-        default_time=np.full(3, time),
-        default_energy=np.full(3, 11.0),
-        loops=(Loop((0, 1), 2), Loop((2,), 1)),
-        power_cap=np.full(2, np.inf),
-        host_time=np.zeros(2),
-        wait_power=np.zeros(2),
-    )
+        kernels=KERNELS, stages=("forward", "backward"), stage=np.array([0, 0, 1]),
+        count=np.array([2.0, 2.0, 1.0]), settings=SETTINGS, time=np.full(shape, time),
+        energy=np.full(shape, 10.0), default_time=np.full(3, time),
+        default_energy=np.full(3, 11.0), loops=(Loop((0, 1), 2), Loop((2,), 1)),
+        power_cap=np.full(2, np.inf), host_time=np.zeros(2), wait_power=np.zeros(2),
+    )  # fmt: skip
 
 
 def plan(*setting: int, time: float = 0.1) -> Plan:
     """One setting a kernel."""
-    return Plan(
-        kernel=np.arange(3),
-        setting=np.array(setting),
-        count=np.array([2.0, 2.0, 1.0]),
-        time=5 * time,
-        energy=50.0,
-        value=50.0,
-        bound=50.0,
-        bound_energy=50.0,
-        solver="by hand",
-        switches=np.nan,
-    )
+    rows = np.arange(3), np.array(setting), np.array([2.0, 2.0, 1.0])
+    return Plan(*rows, 5 * time, *[50.0] * 4, "by hand", np.nan)
 
 
 class Bench:
@@ -86,27 +68,21 @@ class Bench:
         smi.write_text(SMI)
         smi.chmod(smi.stat().st_mode | stat.S_IXUSR)
         (folder / "pynvml.py").write_text(PYNVML)
-        self.environment = {
-            "PATH": f"{folder}:/usr/bin:/bin",
-            "PYTHONPATH": str(folder),
-            "LOG": str(self.log),
-            "FAIL_ON": "",
-        }
+        self.environment = dict(PYTHONPATH=str(folder), LOG=str(self.log), FAIL_ON="")
+        self.environment["PATH"] = f"{folder}:/usr/bin:/bin"
 
     def start(self, text: str, *args: str, **environment: str) -> subprocess.Popen:
+        """Runs the script."""
         (self.folder / "apply_clocks.py").write_text(text)
         return self.python("apply_clocks.py", *args, **environment)
 
     def python(self, *args: str, **environment: str) -> subprocess.Popen:
+        """Runs a program beside it."""
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         return subprocess.Popen(
-            [sys.executable, *args],
-            cwd=self.folder,
-            env={**self.environment, **environment},
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+            [sys.executable, *args], cwd=self.folder, text=True,
+            env=self.environment | environment, **pipes,
+        )  # fmt: skip
 
     def lines(self) -> list[str]:
         return self.log.read_text().splitlines() if self.log.exists() else []
@@ -129,6 +105,13 @@ RESET = ["smi -i 0 -rmc", "smi -i 0 -rgc"]
 
 
 def test_stages_from_stdin(bench):
+    process = bench.start(BY_STAGE, "--dry-run", PATH="/nowhere")
+    said, _ = process.communicate()
+    assert process.returncode == 0 and bench.lines() == []
+    first, *rest = said.splitlines()
+    assert first == "forward: SM 1500 MHz, memory 5001 MHz"
+    assert rest[:2] == [x.replace("smi", "  nvidia-smi") for x in FORWARD]
+    assert "at the end: nvidia-smi -i 0 -rmc" in said
     process = bench.start(BY_STAGE)
     _, errors = process.communicate("backward\n\nforward\n")
     assert (process.returncode, errors) == (0, "")
@@ -136,43 +119,30 @@ def test_stages_from_stdin(bench):
     assert bench.lines() == [*FORWARD, *backward, *FORWARD, *RESET]
 
 
+@pytest.mark.parametrize("word", ["-lmc", "-lgc"])
 @pytest.mark.parametrize(
     "number, inherited, status",
     [
-        ("SIGTERM", signal.SIG_DFL, 143),
-        ("SIGINT", signal.SIG_DFL, 130),
-        ("SIGINT", signal.SIG_IGN, 130),  # under nohup, in the background of a script
-        ("SIGHUP", signal.SIG_DFL, 129),
+        (signal.SIGTERM, signal.SIG_DFL, 143),
+        (signal.SIGINT, signal.SIG_IGN, 130),  # under nohup, behind a script
+        (signal.SIGHUP, signal.SIG_DFL, 129),
     ],
 )
-def test_signals_restore(bench, number, inherited, status):
-    mine = signal.signal(getattr(signal, number), inherited)
+def test_signals_restore(bench, number, inherited, status, word):
+    """One that comes while clocks are set waits until the command is through."""
+    slow = SMI.replace("exit 0", 'case "$*" in *-lgc*) sleep 0.5 ;; esac; exit 0')
+    if word == "-lgc":
+        (bench.folder / "nvidia-smi").write_text(slow)
+    mine = signal.signal(number, inherited)
     try:
         process = bench.start(BY_STAGE)
     finally:
-        signal.signal(getattr(signal, number), mine)
-    bench.wait_for("-lmc")
-    process.send_signal(getattr(signal, number))
+        signal.signal(number, mine)
+    bench.wait_for(word)
+    process.send_signal(number)
     process.communicate(timeout=10)
     assert process.returncode == status
     assert bench.lines() == [*FORWARD, *RESET]
-
-
-def test_a_signal_while_clocks_are_set(bench):
-    """It waits until the command is through; then everything set is reset."""
-    slow = SMI.replace("exit 0", 'case "$*" in *-lgc*) sleep 0.5 ;; esac; exit 0')
-    (bench.folder / "nvidia-smi").write_text(slow)
-    process = bench.start(BY_STAGE)
-    bench.wait_for("-lgc")
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=10)
-    assert process.returncode == 143
-    assert [line.split()[3] for line in bench.lines()] == [
-        "-lgc",
-        "-lmc",
-        "-rmc",
-        "-rgc",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -197,19 +167,20 @@ def test_an_exception_restores(bench, words: str, error: str):
 
 
 @pytest.mark.parametrize(
-    ("stage", "fail_on", "error"),
+    ("stage", "environment", "error"),
     [
-        ("sideways\n", "", "no stage 'sideways'"),
-        ("", "-lmc", "failed: no permission"),
-        ("", "-rmc", "the clocks are still locked"),
+        ("sideways\n", {}, "no stage 'sideways'"),
+        ("", {"FAIL_ON": "-lmc"}, "failed: no permission"),
+        ("", {"FAIL_ON": "-rmc"}, "the clocks are still locked"),
+        ("", {"PATH": "/nowhere"}, "error: nvidia-smi is not on the PATH; try --dry-"),
     ],
 )
-def test_a_failure_restores(bench, stage: str, fail_on: str, error: str):
+def test_a_failure_restores(bench, stage: str, environment: dict, error: str):
     """The second clock in spite of whatever the first one does."""
-    process = bench.start(BY_STAGE, FAIL_ON=fail_on)
+    process = bench.start(BY_STAGE, **environment)
     _, errors = process.communicate(stage)
     assert process.returncode == 2 and error in errors
-    assert bench.lines()[-2:] == RESET
+    assert bench.lines()[-2:] == ([] if "PATH" in environment else RESET)
 
 
 def test_one_pair_around_a_program(bench):
@@ -219,25 +190,6 @@ def test_one_pair_around_a_program(bench):
     process.communicate()
     assert process.returncode == 7
     assert bench.lines() == ["smi -i 1 -lgc 900,900", "smi x", "smi -i 1 -rgc"]
-
-
-def test_dry_run(bench):
-    process = bench.start(BY_STAGE, "--dry-run", PATH="/nowhere")
-    said, _ = process.communicate()
-    assert process.returncode == 0 and bench.lines() == []
-    assert said.splitlines()[:3] == [
-        "forward: SM 1500 MHz, memory 5001 MHz",
-        "  nvidia-smi -i 0 -lgc 1500,1500",
-        "  nvidia-smi -i 0 -lmc 5001,5001",
-    ]
-    assert "at the end: nvidia-smi -i 0 -rmc" in said
-
-
-def test_without_nvidia_smi(bench):
-    process = bench.start(BY_STAGE, PATH="/nowhere")
-    _, errors = process.communicate("")
-    assert process.returncode == 2
-    assert errors == "error: nvidia-smi is not on the PATH; try --dry-run\n"
 
 
 def test_kernels_ahead_of_their_time(bench):
@@ -270,45 +222,30 @@ def test_kernels_ahead_of_their_time(bench):
     late = np.array([at for at, _ in calls[1 : 1 + len(due)]]) - due
     assert late.min() > -2e-3 and np.median(late) < 0.03
     assert "norm" in bench.start(text, "--dry-run").communicate()[0]
-
-
-def test_markers_of_kernels_from_stdin(bench):
-    text = apply_script(problem(0.01), plan(LOW, LOW, MEMORY, time=0.01))
-    process = bench.start(text)
-    _, errors = process.communicate("begin\n")
-    assert (process.returncode, errors) == (0, "")
-    names = [line.split()[1] for line in bench.lines()]
-    assert names[-3:] == [
-        "nvmlDeviceResetMemoryLockedClocks",
-        "nvmlDeviceResetGpuLockedClocks",
-        "nvmlShutdown",
-    ]
-    assert "nvmlDeviceSetMemoryLockedClocks" in names
-
-
-def test_a_signal_stops_the_kernels(bench):
-    process = bench.start(apply_script(problem(10.0), plan(BOTH, LOW, AUTO, time=10.0)))
-    bench.wait_for("SetMemory")
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=10)
-    names = [line.split()[1] for line in bench.lines()]
-    assert process.returncode == 143
-    assert names == [
-        "nvmlInit",
-        "nvmlDeviceGetHandleByIndex",
-        "nvmlDeviceSetGpuLockedClocks",
-        "nvmlDeviceSetMemoryLockedClocks",
-        "nvmlDeviceResetMemoryLockedClocks",
-        "nvmlDeviceResetGpuLockedClocks",
-        "nvmlShutdown",
-    ]
-
-
-def test_without_pynvml(bench):
     (bench.folder / "pynvml.py").write_text("raise ImportError")
-    process = bench.start(apply_script(problem(), plan(LOW, LOW, AUTO)))
+    process = bench.start(text)
     _, errors = process.communicate("")
     assert process.returncode == 2 and "nvidia-ml-py is missing" in errors
+
+
+@pytest.mark.parametrize("each", [0.01, 10.0])
+def test_kernels_restore(bench, each: float):
+    """At their end, or at a signal within the first of them."""
+    process = bench.start(apply_script(problem(each), plan(BOTH, LOW, AUTO, time=each)))
+    if each < 1:
+        _, errors = process.communicate("begin\n")
+        assert errors == ""
+    else:
+        bench.wait_for("SetMemory")
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=10)
+    assert process.returncode == (0 if each < 1 else 143)
+    names = [line.split()[1].removeprefix("nvml") for line in bench.lines()]
+    sets = ["DeviceSetGpuLockedClocks", "DeviceSetMemoryLockedClocks"]
+    resets = ["DeviceResetMemoryLockedClocks", "DeviceResetGpuLockedClocks"]
+    assert names[:4] == ["Init", "DeviceGetHandleByIndex", *sets]
+    assert names[-3:] == [*resets, "Shutdown"]
+    assert (len(names) == 7) == (each > 1)
 
 
 def test_names_stay_text():
@@ -343,17 +280,9 @@ def test_launches_of_loops_and_parts():
     order = launches(problem(), parts)
     assert order.setting.tolist() == [LOW, BOTH, MEMORY, BOTH, AUTO]
     np.testing.assert_allclose(order.time.sum(), 1.0)
-
-
-def test_a_kernel_twice_in_a_body():
-    """Rows that list the bodies in order repeat with every turn."""
+    # rows that list the bodies in order repeat with every turn
     loops = (Loop((0, 1, 0), 2), Loop((2,), 1))
     twice = dataclasses.replace(problem(), loops=loops, count=np.array([4.0, 2, 1]))
-    rows = dataclasses.replace(
-        plan(LOW, BOTH, AUTO),
-        kernel=np.array([0, 1, 0, 2]),
-        setting=np.array([LOW, BOTH, MEMORY, AUTO]),
-        count=np.array([2.0, 2.0, 2.0, 1.0]),
-    )
+    rows = dataclasses.replace(parts, count=np.array([2.0, 2.0, 2.0, 1.0]))
     body = [LOW, BOTH, MEMORY]
     assert launches(twice, rows).setting.tolist() == [*body, *body, AUTO]

@@ -35,30 +35,19 @@ def measured_truth() -> Problem:
     assert (power[:, -1] < 250).all()
     for column in range(len(f) - 2, -1, -1):  # the fastest setting under the cap
         over = power[:, column] > 250
-        time[over, column], power[over, column] = (
-            time[over, column + 1],
-            power[over, column + 1],
-        )
-    seconds = 0.01 * np.geomspace(1, 30, len(share))[:, None]
-    time, kernels = time * seconds, len(share)
-    settings = np.column_stack(
-        [np.append(np.nan, CLOCKS * 1e6), np.full(len(f), np.nan)]
-    )
+        for x in (time, power):
+            x[over, column] = x[over, column + 1]
+    time = time * 0.01 * np.geomspace(1, 30, len(share))[:, None]
+    energy, kernels = power * time, len(share)
+    clocks = np.append(np.nan, CLOCKS * 1e6)
     return Problem(
-        kernels=tuple(f"kernel {i}" for i in range(kernels)),
-        stages=("pass",),
-        stage=np.zeros(kernels, int),
-        count=np.ones(kernels),
-        settings=settings,
-        time=time,
-        energy=power * time,
-        default_time=time[:, 0],
-        default_energy=(power * time)[:, 0],
-        loops=(Loop(tuple(range(kernels)), 1),),
-        power_cap=np.array([np.inf]),
-        host_time=np.zeros(1),
-        wait_power=np.zeros(1),
-    )
+        kernels=tuple(f"kernel {i}" for i in range(kernels)), stages=("pass",),
+        stage=np.zeros(kernels, int), count=np.ones(kernels),
+        settings=np.column_stack([clocks, np.full(len(f), np.nan)]), time=time,
+        energy=energy, default_time=time[:, 0], default_energy=energy[:, 0],
+        loops=(Loop(tuple(range(kernels)), 1),), power_cap=np.array([np.inf]),
+        host_time=np.zeros(1), wait_power=np.zeros(1),
+    )  # fmt: skip
 
 
 def noisy(truth: Problem, seed: int) -> Problem:
@@ -68,17 +57,9 @@ def noisy(truth: Problem, seed: int) -> Problem:
         for x, sd in zip((truth.time, truth.energy), NOISE, strict=True)
     )
     return dataclasses.replace(
-        truth,
-        time=time,
-        energy=energy,
-        default_time=time[:, 0],
+        truth, time=time, energy=energy, default_time=time[:, 0],
         default_energy=energy[:, 0],
-    )
-
-
-def planner(problem: Problem) -> Plan:
-    """Strict."""
-    return solve(problem, Objective(max_slowdown=0.0), exact=False)
+    )  # fmt: skip
 
 
 def changes(truth: Problem, plan: Plan) -> np.ndarray:
@@ -90,18 +71,9 @@ def changes(truth: Problem, plan: Plan) -> np.ndarray:
 
 def law_of(read: Problem) -> tuple[np.ndarray, np.ndarray]:
     """Costs as a law fitted to the readings says."""
-    times, energies = (
-        np.where(read.usable, x, np.nan) for x in (read.time, read.energy)
-    )
-    readings = Readings(times, energies)
-    return law_table(
-        fit_table(GPU.spec, SERVED, read.settings, readings, 250.0).law, read.settings
-    )
-
-
-@pytest.fixture(scope="module")
-def truth() -> Problem:
-    return measured_truth()
+    there = (np.where(read.usable, x, np.nan) for x in (read.time, read.energy))
+    fit = fit_table(GPU.spec, SERVED, read.settings, Readings(*there), 250.0)
+    return law_table(fit.law, read.settings)
 
 
 def small() -> Problem:
@@ -119,8 +91,7 @@ def small() -> Problem:
 
 @pytest.mark.slow
 def test_a_right_law_is_believed():
-    """Readings at half of their level: the law's shape stays, the level is theirs, and
-    noise of 1 and 2 % is found and mostly taken away; a hole stays one."""
+    """Readings at half of its level, with noise and a hole."""
     truth = small()
     time, energy = truth.time.copy(), truth.energy.copy()
     time[1, 3] = energy[1, 3] = np.inf
@@ -132,9 +103,8 @@ def test_a_right_law_is_believed():
     for name in ("time", "energy"):
         result, true = getattr(exact.problem, name), getattr(truth, name)
         assert result[there] == pytest.approx(true[there], rel=1e-4)
-        assert (
-            getattr(exact.problem, f"default_{name}").tolist() == result[:, 0].tolist()
-        )
+        default = getattr(exact.problem, f"default_{name}")
+        assert default.tolist() == result[:, 0].tolist()
     read = noisy(truth, 1)
     result = smoothed(read, law)
     for smoother, sd in ((result.time, NOISE[0]), (result.energy, NOISE[1])):
@@ -153,19 +123,15 @@ def test_a_right_law_is_believed():
 
 @pytest.mark.slow
 def test_what_plans_miss_is_promised():
-    """By a planner that lists the same clock whatever is read: what noise makes of its
-    slowdown is added to what the means say; nothing if clocks are left alone."""
+    """By a planner that lists the same clock whatever is read."""
     truth = small()
     read = noisy(truth, 2)
     result = smoothed(read, (truth.time, truth.energy))
     reported: list[int] = []
-    kernels = np.arange(3)
-    same = Plan(
-        kernels, np.full(3, 4), np.ones(3), 0.0, 0.0, 0.0, 0.0, 0.0, "exact", 0.0
-    )
-    slower = 100 * (
-        result.problem.time[:, 4].sum() / result.problem.time[:, 0].sum() - 1
-    )
+    rows = np.arange(3), np.full(3, 4), np.ones(3)
+    same = Plan(*rows, *[0.0] * 5, "exact", 0.0)
+    spans = result.problem.time.sum(0)
+    slower = 100 * (spans[4] / spans[0] - 1)
     bound = promise(result, same, lambda _: same, tell=lambda n, _: reported.append(n))
     assert reported == list(range(1, 81))
     assert slower < bound < slower + 3
@@ -178,42 +144,20 @@ def test_what_plans_miss_is_promised():
     assert np.isnan(promise(result, same, never))
 
 
-def test_draws_are_as_noisy_as_readings(monkeypatch):
-    """Smooth ones have the means for truth; rough ones depart by the posterior's root;
-    the first setting is the default."""
-    truth = small()
-    result = smoothed(noisy(truth, 3), (truth.time, truth.energy))
-    random = np.random.default_rng(0)
-    for rough in (False, True):
-        off, miss = [], []
-        for _ in range(40):
-            true, read = smoothing._drawn(result, random, rough)
-            off.append(np.log(true.time / result.problem.time))
-            miss.append(np.log(read.energy / true.energy))
-            assert (read.default_time == read.time[:, 0]).all()
-            assert (true.default_energy == true.energy[:, 0]).all()
-        assert np.std(miss) == pytest.approx(result.energy.noise, rel=0.1)
-        spread = np.sqrt((result.time.root**2).sum(2)) * rough
-        assert np.std(off, axis=0).mean() == pytest.approx(spread.mean(), rel=0.15)
-
-
-def at(*settings: tuple[float, float]) -> Problem:
-    """The small table with its first cells at other settings."""
-    whole, num = small(), len(settings)
-    return dataclasses.replace(
-        whole,
-        settings=np.array(settings),
-        time=whole.time[:, :num],
-        energy=whole.energy[:, :num],
-    )
-
-
 def test_the_prior_of_the_smooth_part():
     """Slope, Matern parts of both clocks and their product, 0.1 unlike where one of two
     clocks is left alone; clocks as ln of their share of the highest."""
     nan = np.nan
     settings = (nan, nan), (1e9, nan), (5e8, 2e9), (8e8, 1e9)
-    f = smoothing._features(at(*settings))
+    whole = small()
+
+    def at(num: int) -> Problem:
+        """The small table with its first cells at the first of the settings."""
+        some = np.array(settings[:num])
+        time, energy = whole.time[:, :num], whole.energy[:, :num]
+        return dataclasses.replace(whole, settings=some, time=time, energy=energy)
+
+    f = smoothing._features(at(4))
     sm, mem = np.log([1, 1, 0.5, 0.8]), np.log([1, 1, 1, 0.5])
     assert np.asarray(f.sm) == pytest.approx(sm)
     assert np.asarray(f.mem) == pytest.approx(mem)
@@ -232,8 +176,12 @@ def test_the_prior_of_the_smooth_part():
     expected = expected + 0.01 * by_sm * by_mem
     assert np.asarray(covariance) == pytest.approx(expected)
     assert float(noise) == pytest.approx(0.02**2 + 1e-8)
-    alone = at(*settings[:2])
-    assert np.asarray(smoothing._features(alone).mem).tolist() == [0, 0]
+    assert np.asarray(smoothing._features(at(2)).mem).tolist() == [0, 0]
+
+
+def planner(problem: Problem) -> Plan:
+    """Strict."""
+    return solve(problem, Objective(max_slowdown=0.0), exact=False)
 
 
 def simulated(truth: Problem, seeds: int) -> tuple[np.ndarray, ...]:
@@ -250,9 +198,9 @@ def simulated(truth: Problem, seeds: int) -> tuple[np.ndarray, ...]:
 
 
 @pytest.mark.slow
-def test_smoothing_promises_less_and_keeps_it(truth: Problem):
+def test_smoothing_promises_less_and_keeps_it():
     """Plans on raw readings are slower than they say, smoothed ones keep a bound."""
-    raw, smooth, bounds = simulated(truth, 2)
+    raw, smooth, bounds = simulated(measured_truth(), 2)
     late = raw[:, 0].mean()
     assert late > 0.15  # promised: 0
     assert abs(smooth[:, 0]).mean() < 0.5 * late
@@ -261,7 +209,7 @@ def test_smoothing_promises_less_and_keeps_it(truth: Problem):
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_bounds_hold_in_most_cases(truth: Problem):
+def test_bounds_hold_in_most_cases():
     """Nominally in 95 %."""
-    _, smooth, bounds = simulated(truth, 20)
+    _, smooth, bounds = simulated(measured_truth(), 20)
     assert (smooth[:, 0] <= bounds).mean() >= 0.9

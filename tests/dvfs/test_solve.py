@@ -27,17 +27,11 @@ from .builders import (
 )
 
 OBJECTIVES = (
-    Objective(max_slowdown=0.0),
-    Objective(max_slowdown=4.0),
-    Objective(max_slowdown=-3.0),
-    Objective(max_slowdown=25.0),
-    Objective(),
-    Objective("edp"),
-    Objective("ed2p"),
+    *(Objective(max_slowdown=x) for x in (0.0, 4.0, -3.0, 25.0)),
+    *(Objective(x) for x in ("energy", "edp", "ed2p", "time")),
     Objective("edp", max_slowdown=5.0),
-    Objective("time"),
 )
-SEEDS = range(4)
+SEEDS = range(3)
 
 
 def cooler(problem: Problem, objective: Objective, share: float) -> Objective:
@@ -65,6 +59,8 @@ def check(problem: Problem, objective: Objective, rules: Rules, optimum: float) 
     assert between(plan.bound, optimum, plan.value)
     assert 0 <= plan.gap < 1
     assert plan.bound_energy <= plan.energy
+    if objective.goal == "energy" and plan.solver != "default":
+        assert plan.bound_energy == plan.bound  # proven by whatever proves more
     return plan
 
 
@@ -89,8 +85,7 @@ def test_every_objective(seed: int, kind: str):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_per_launch(seed: int, kind: str):
-    """Launches as kernels of their own have the same optimum, whatever is limited: the
-    mean power, that of a stage, time; a limit may be kept by split launches alone."""
+    """Launches as kernels of their own have the same optimum."""
     problem = random_problem(seed, kind, num_kernels=2, num_settings=3)
     count = problem.count.astype(int)
     single = np.repeat(np.arange(len(count)), count)
@@ -106,53 +101,37 @@ def test_per_launch(seed: int, kind: str):
             assert plan.value == pytest.approx(optimum, rel=1e-9), objective
 
 
-def all_splits(problem: Problem, kernel: int) -> tuple[np.ndarray, np.ndarray]:
-    """Time and energy of a kernel for all ways to share its launches."""
-    count, settings = int(problem.count[kernel]), np.flatnonzero(problem.usable[kernel])
-    shares = itertools.product(range(count + 1), repeat=len(settings))
-    each = np.array([x for x in shares if sum(x) == count])
-    return (
-        each @ problem.time[kernel, settings],
-        each @ problem.energy[kernel, settings],
-    )
-
-
-@pytest.mark.parametrize("seed", [*range(3), 9, 19])
+@pytest.mark.parametrize("seed", [0, 9, 19])
 def test_three_settings_share_the_launches_of_a_kernel(seed: int):
-    """Against all ways to share 5 and 10 launches among three settings; of one setting
-    a single launch may be of use (seeds 9 and 19)."""
+    """All ways to share 5 and 10 launches; a single one may be of use (9, 19)."""
     problem = random_problem(seed, num_kernels=3, num_settings=3, turns=5)
     time, energy = np.zeros(1), np.zeros(1)
-    for kernel in range(3):
-        own = all_splits(problem, kernel)
-        time = np.add.outer(time, own[0]).ravel()
-        energy = np.add.outer(energy, own[1]).ravel()
+    for usable, count, t, e in zip(
+        problem.usable, problem.count, problem.time, problem.energy, strict=True
+    ):
+        shares = itertools.product(range(int(count) + 1), repeat=usable.sum())
+        each = np.array([x for x in shares if sum(x) == count])
+        time = np.add.outer(time, each @ t[usable]).ravel()
+        energy = np.add.outer(energy, each @ e[usable]).ravel()
     objective = Objective(max_slowdown=9.0)
-    default = default_total(problem)
-    remaining = objective.keeps(Total(time, energy), default)
-    plan = check(
-        problem, objective, Rules(per_launch=True), float(energy[remaining].min())
-    )
-    assert plan.gap < 1e-6
+    remaining = objective.keeps(Total(time, energy), default_total(problem))
+    best = float(energy[remaining].min())
+    assert check(problem, objective, Rules(per_launch=True), best).gap < 1e-6
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_medium_problems_are_proven(seed: int, kind: str):
     """24 kernels at 20 settings, where the hull alone leaves a gap: HiGHS agrees."""
     problem = random_problem(seed, kind, 24, 20, turns=3)
     objective = Objective(max_slowdown=2.0)
-    plan = check_totals_of(problem, objective)
-    assert plan.gap < 2e-7
-    if kind == "table":
-        assert plan.energy == pytest.approx(knapsack(problem, objective), rel=2e-7)
-
-
-def check_totals_of(problem: Problem, objective: Objective) -> Plan:
     plan = solve(problem, objective)
     check_totals(problem, plan)
     assert objective.keeps(plan.total, default_total(problem))
-    return plan
+    assert plan.gap < 2e-7
+    assert plan.gap == pytest.approx(1 - plan.bound_energy / plan.energy, abs=1e-12)
+    if kind == "table":
+        assert plan.energy == pytest.approx(knapsack(problem, objective), rel=2e-7)
 
 
 def knapsack(problem: Problem, objective: Objective) -> float:
@@ -171,8 +150,7 @@ def knapsack(problem: Problem, objective: Objective) -> float:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_local(seed: int, kind: str):
-    """The best of all choices of settings at which every kernel keeps the limits by
-    itself; of products of energy and time each kernel takes its own best."""
+    """Every kernel keeps the limits by itself; of products each takes its own best."""
     problem = random_problem(seed, kind)
     default = default_total(problem)
     cap = 1.05 * float(default.energy / default.time)
@@ -180,10 +158,7 @@ def test_local(seed: int, kind: str):
         most = problem.default_time * (1 + objective.max_slowdown / 100)
         keeps = problem.usable & (problem.time <= most[:, None])
         keeps &= problem.power <= objective.power_cap
-        if not keeps.any(1).all():
-            with pytest.raises(Infeasible):
-                solve(problem, objective, Rules("local"))
-            continue
+        there = keeps.any(1).all()
         if objective.goal in ("edp", "ed2p"):
             value = problem.energy * problem.time ** (1 + (objective.goal == "ed2p"))
             value = np.where(keeps, value, np.inf)
@@ -192,7 +167,7 @@ def test_local(seed: int, kind: str):
             np.where(keeps, x, np.inf) for x in (problem.time, problem.energy)
         )
         remaining = dataclasses.replace(problem, time=time, energy=energy)
-        optimum = exhaustive(remaining, objective)
+        optimum = exhaustive(remaining, objective) if there else np.inf
         if np.isinf(optimum):
             with pytest.raises(Infeasible):
                 solve(problem, objective, Rules("local"))
@@ -211,27 +186,18 @@ def test_phases(seed: int, kind: str):
             continue
         plan = check(problem, objective, Rules(granularity="phase"), optimum)
         assert plan.value == pytest.approx(optimum, rel=1e-6)
-        for stage in range(2):
-            here = problem.stage[plan.kernel] == stage
-            assert len(set(plan.setting[here])) == 1
+        assert len({*zip(problem.stage[plan.kernel], plan.setting, strict=True)}) == 2
 
 
-def alternating() -> Problem:
-    """Loop 0, 2, 1, 3 three times: kernels of the two stages take turns."""
+def test_a_stage_that_comes_twice_a_turn():
+    """Each stage stands six times, with half of its kernels' launches each time."""
     loops = (Loop((0, 2, 1, 3), 3),)
-    return dataclasses.replace(random_problem(0), count=np.full(4, 3.0), loops=loops)
-
-
-@pytest.mark.parametrize("objective", [Objective(max_slowdown=5.0), Objective()])
-def test_a_stage_that_comes_twice_a_turn(objective: Objective):
-    """Loop 0, 2, 1, 3 three times over two stages: each stage stands six times, with
-    half of its kernels' launches each time."""
-    problem = alternating()
+    problem = dataclasses.replace(random_problem(0), count=np.full(4, 3.0), loops=loops)
     stages = by_stage(problem).problem
     np.testing.assert_array_equal(stages.count, [6, 6])
     assert stages.loops == (Loop((0, 1, 0, 1), 3),)
     np.testing.assert_allclose(stages.time[1], problem.time[2:].sum(0) / 2)
-    plan = solve(problem, objective, Rules(granularity="phase"))
+    plan = solve(problem, Objective(max_slowdown=5.0), Rules(granularity="phase"))
     assert plan.solver != "default"
     check_totals(problem, plan)
 
@@ -250,8 +216,6 @@ def test_iteration(kind: str):
 
 
 def test_launches_follow_one_another_at_the_pace_of_host_and_gpu():
-    """The launches of a stage fill the rounded maximum of its GPU and host time, each
-    in proportion to its own."""
     problem = random_problem(0, "host")
     plan = solve(problem, Objective(max_slowdown=5.0))
     result = launches(problem, plan)
@@ -302,12 +266,3 @@ def test_left_alone_is_a_plan():
     assert plan.solver == "default"
     assert plan.energy == pytest.approx(float(default_total(problem).energy))
     assert plan.gap == 0
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_gap_is_that_of_the_bound(kind: str):
-    """Of energy there is one bound, proven by whatever proves more."""
-    for seed, rules in ((0, Rules()), (1, Rules(granularity="phase")), (2, Rules())):
-        plan = solve(random_problem(seed, kind), Objective(max_slowdown=4.0), rules)
-        assert plan.bound_energy == plan.bound
-        assert plan.gap == pytest.approx(1 - plan.bound_energy / plan.energy, abs=1e-12)

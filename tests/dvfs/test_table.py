@@ -40,11 +40,11 @@ PERSEUS = """stage,instruction,frequency,time,energy
 
 @pytest.fixture
 def file(tmp_path):
-    """`file(text)`: path of a .csv file of that text."""
+    """`file(text)`: path of a packed .csv file of that text."""
 
     def write(text: str) -> str:
-        path = tmp_path / "table.csv"
-        path.write_text(text)
+        path = tmp_path / "table.csv.gz"
+        path.write_bytes(gzip.compress(text.encode(errors="surrogatepass")))
         return str(path)
 
     return write
@@ -61,18 +61,14 @@ def swapped(text: str, row: int, column: str, value: str) -> str:
 
 def test_a_plain_table(file):
     table = read_table(file(PLAIN))
-    problem = table.problem
+    problem, nan = table.problem, np.nan
     assert table.notes == () and np.isnan(table.default_clock).all()
     assert problem.kernels == ("gemm", "norm", "gemm")
     assert problem.stages == ("forward", "backward")
-    assert problem.stage.tolist() == [0, 0, 1]
-    assert problem.count.tolist() == [1, 1, 1]
-    np.testing.assert_array_equal(
-        problem.settings, [[np.nan, np.nan], [1.41e9, np.nan]]
-    )
-    np.testing.assert_array_equal(
-        problem.time, [[0.010, 0.011], [0.002, 0.002], [0.020, 0.021]]
-    )
+    assert (problem.stage.tolist(), problem.count.tolist()) == ([0, 0, 1], [1, 1, 1])
+    np.testing.assert_array_equal(problem.settings, [[nan, nan], [1.41e9, nan]])
+    time = [[0.010, 0.011], [0.002, 0.002], [0.020, 0.021]]
+    np.testing.assert_array_equal(problem.time, time)
     np.testing.assert_array_equal(problem.default_energy, [3.0, 0.5, 6.0])
     assert problem.loops == (Loop((0, 1), 1), Loop((2,), 1))
     assert np.isinf(problem.power_cap).all() and not problem.host_time.any()
@@ -86,12 +82,8 @@ def test_pairs_of_clocks_and_loops(file):
     assert np.isnan(auto_5001[0]) and auto_5001[1] == 5.001e9
     assert locked.tolist() == [1.5e9, 9.501e9]
     embed, gemm, norm, back, head = range(5)
-    assert problem.loops == (
-        Loop((embed,), 1),
-        Loop((gemm, norm), 24),
-        Loop((back,), 24),
-        Loop((head,), 1),
-    )
+    inner, outer = Loop((gemm, norm), 24), Loop((back,), 24)
+    assert problem.loops == (Loop((embed,), 1), inner, outer, Loop((head,), 1))
     assert problem.sequence().tolist() == [0, *[1, 2] * 24, *[3] * 24, 4]
     assert problem.time[gemm].tolist() == [0.002, np.inf, 0.003]
     assert problem.energy[norm].tolist() == [0.2, 0.1, np.inf]
@@ -100,7 +92,8 @@ def test_pairs_of_clocks_and_loops(file):
     assert "5 of 5 kernels lack rows" in note and note.count("\n") == 0
 
 
-def test_perseus_with_a_default_clock(file):
+def test_default_clocks(file):
+    """Perseus names one; beside `auto` a kernel's row at it counts, else `auto`."""
     table = read_table(file(PERSEUS), default_clock="1410")
     problem = table.problem
     assert table.default_clock[0] == 1.41e9 and np.isnan(table.default_clock[1])
@@ -110,10 +103,6 @@ def test_perseus_with_a_default_clock(file):
     assert problem.default_time.tolist() == [0.10, 0.20, 0.10]
     assert problem.kernels == ("forward", "backward", "forward")
     assert problem.stages == ("0", "1")
-
-
-def test_default_clock_beside_auto(file):
-    """A kernel's row at the default clock counts, else its `auto` row."""
     table = read_table(file(PAIRS), default_clock="1500,9501")
     problem = table.problem
     assert problem.default_time.tolist() == [0.011, 0.003, 0.001, 0.004, 0.005]
@@ -121,25 +110,16 @@ def test_default_clock_beside_auto(file):
     assert any("stands for `auto`" in note for note in table.notes)
 
 
-def test_compressed_tables(tmp_path):
-    path = tmp_path / "table.csv.gz"
-    path.write_bytes(gzip.compress(PLAIN.encode()))
-    assert read_table(str(path)).problem.kernels == ("gemm", "norm", "gemm")
-
-
 def test_remarks(file):
     """A time that grows with the clock, per memory clock; columns not read."""
     lines = ["stage,instruction,frequency,memory_frequency,time,energy,host"]
-    times = {
-        "steady": {("1000", "5001"): 2.0, ("1500", "5001"): 1.0},
-        "grows": {("1000", "5001"): 1.0, ("1500", "5001"): 1.05},
-        "a little": {("1000", "5001"): 1.0, ("1500", "5001"): 1.03},
-        "elsewhere": {("1000", "9501"): 1.0, ("1500", "5001"): 1.5},
-        "at auto": {("1000", "auto"): 1.0, ("1500", "auto"): 1.5},
-    }
-    for name, cells in times.items():
-        rows = {("auto", "auto"): 1.0, **cells}
-        lines += [f"s,{name},{sm},{mem},{t},1,x" for (sm, mem), t in rows.items()]
+    for name, low, high, slow, fast in (
+        ("steady", 5001, 5001, 2.0, 1.0), ("grows", 5001, 5001, 1.0, 1.05),
+        ("a little", 5001, 5001, 1.0, 1.03), ("elsewhere", 9501, 5001, 1.0, 1.5),
+        ("at auto", "auto", "auto", 1.0, 1.5),
+    ):  # fmt: skip
+        rows = f"auto,auto,{1.0}", f"1000,{low},{slow}", f"1500,{high},{fast}"
+        lines += [f"s,{name},{x},1,x" for x in rows]
     notes = read_table(file("\n".join(lines))).notes
     assert "`host` is not read" in notes[0]
     assert "5 of 5 kernels lack rows" in notes[1]

@@ -1,6 +1,5 @@
 """Schedules where a node is given: least energy at the wall."""
 
-import dataclasses
 import math
 from pathlib import Path
 from typing import Any
@@ -25,27 +24,22 @@ SITE = Boards(Site(NODE, 71.0, whole=False))
 
 @pytest.mark.parametrize("goal", ["energy", "edp"])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("slowdown", [2.0, 15.0, math.inf])
+@pytest.mark.parametrize("slowdown", [2.0, math.inf])
 def test_no_schedule_takes_less_at_the_wall(goal: Any, kind: str, slowdown: float):
-    """Against every choice, at the wall of its stages' powers: the answer is within the
-    tangent's error of the best, and its bound is below."""
+    """Within the tangent's error of the best of every choice, the bound below."""
     objective, differs = Objective(goal, slowdown), 0
     for seed in range(4):
         problem = random_problem(seed, kind)
         meter = tangent(SITE, default_total(problem))
         plan = solve(meter.problem(problem), objective)
-        boards = dataclasses.replace(
-            (~meter).plan(plan), value=math.nan, bound=math.nan
-        )
+        boards = (~meter).plan(plan)
         own = wall_energy(SITE, problem, boards)
         value = own * boards.time if goal == "edp" else own
-        every = [value]
+        every, most = [value], objective.most_time(default_total(problem))
         for choice in all_choices(len(problem.kernels), len(problem.settings)):
-            one = _schedule(problem, choice)
-            if one is None or one[0] > objective.most_time(default_total(problem)):
-                continue
-            time, wall = one
-            every.append(wall * time if goal == "edp" else wall)
+            time, wall = _schedule(problem, choice)
+            if time <= most:
+                every.append(wall * time if goal == "edp" else wall)
         assert plan.bound <= min(every) * (1 + 1e-9)
         assert value <= min(every) * (1 + 5e-4)
         differs += solve(problem, objective).energy < boards.energy * (1 - 1e-6)
@@ -53,20 +47,20 @@ def test_no_schedule_takes_less_at_the_wall(goal: Any, kind: str, slowdown: floa
         assert differs
 
 
-def _schedule(problem: Any, choice: np.ndarray) -> tuple[float, float] | None:
-    """(s, J at the wall) by hand, None where a stage draws more than its cap."""
+def _schedule(problem: Any, choice: np.ndarray) -> tuple[float, float]:
+    """(s, J at the wall) by hand; inf s where a stage draws more than its cap."""
     kernels, time, wall = np.arange(len(choice)), 0.0, 0.0
     for stage in range(len(problem.stages)):
         rows = kernels[problem.stage == stage]
         at = rows, choice[rows]
         busy = float(problem.count[rows] @ problem.time[at])
         if not np.isfinite(busy):
-            return None
+            return math.inf, math.inf
         whole = float(stage_time(np.array(busy), problem.host_time[stage]))
         joules = float(problem.count[rows] @ problem.energy[at])
         joules += float(problem.wait_power[stage]) * (whole - busy)
         if joules > problem.power_cap[stage] * whole * (1 + 1e-9):
-            return None
+            return math.inf, math.inf
         time += whole
         wall += whole * NODE.power(joules / whole, 71.0, 1).wall
     return time, wall

@@ -18,7 +18,7 @@ from diffenergy.corrections import (
 from diffenergy.fitting import predict
 from diffenergy.fitting._batches import batches
 from diffenergy.fitting._calibrate import Calibration, Settings, calibrate
-from diffenergy.fitting._fit import Fit, target
+from diffenergy.fitting._fit import Fit, Target, target
 from diffenergy.fitting._flags import Flag
 from diffenergy.fitting._free_parameters import free_parameters
 from diffenergy.fitting._parameters import Parameter, Parameters
@@ -130,16 +130,26 @@ def noisy(table: MeasurementTable, time: float, power: float) -> MeasurementTabl
     )
 
 
+def read_rows(folder, head: str, *lines: str, **options: Any) -> MeasurementTable:
+    """Table of a file of these rows."""
+    path = folder / "rows.csv"
+    path.write_text("\n".join([head, *lines]))
+    return measurements.read([str(path)], **options)
+
+
 def shape(folder, gpu: str, clocks: tuple[int, ...], sizes: range) -> MeasurementTable:
     """Copies of growing size at some clocks, nothing read yet."""
-    path = folder / f"{gpu}.csv"
-    lines = [
+    return read_rows(folder, HEAD, *(
         f"{gpu},elementwise,copy,{2**power},bf16,{clock},1,1"
-        for clock in clocks
-        for power in sizes
-    ]
-    path.write_text("\n".join([HEAD, *lines]))
-    return measurements.read([str(path)])
+        for clock in clocks for power in sizes
+    ))  # fmt: skip
+
+
+def targets_of(
+    start: CorrectionsFile, *tables: MeasurementTable, time: float = 0.1, power=0.1
+) -> list[Target]:
+    """What a fit of the tables makes small, with expected errors in ln."""
+    return [target(x, b, time, power) for x in tables for b in batches(x, start)]
 
 
 def free(levels: Levels, names: tuple[str, ...]) -> Parameters:
@@ -149,8 +159,7 @@ def free(levels: Levels, names: tuple[str, ...]) -> Parameters:
 
 def freed(table: MeasurementTable, start: CorrectionsFile) -> set[str]:
     """Names of the numbers that a fit of the table frees."""
-    targets = [target(table, b, 0.1, 0.1) for b in batches(table, start)]
-    return {str(p) for p in free_parameters(start, targets).free}
+    return {str(p) for p in free_parameters(start, targets_of(start, table)).free}
 
 
 def meter(
@@ -158,8 +167,7 @@ def meter(
 ) -> MeasurementTable:
     """GEMMs of that campaign, 1 ms each."""
     head = "gpu,framework,dtype,m,n,k,time_us,avg_power_w"
-    lines = [
-        f"{gpu},{METER},{dtype},{64 + i},4096,4096,1000,{power}" for i in range(rows)
-    ]
+    each = f"{gpu},{METER},{dtype}", f"4096,4096,1000,{power}"
+    lines = [f"{each[0]},{64 + i},{each[1]}" for i in range(rows)]
     (folder / "meter.csv").write_text("\n".join([head, *lines]))
     return measurements.read([f"gemm={folder / 'meter.csv'}"], meter=OwnMeter())

@@ -1,6 +1,7 @@
 """Readings of known constants, and where fits of them start."""
 
 import dataclasses
+import itertools
 
 import pytest
 
@@ -34,12 +35,7 @@ def programs(tmp_path) -> MeasurementTable:
     """Activities of three programs at two clocks of two GPUs."""
     path = tmp_path / "activity.csv"
     shares = ("0.5,0.1,0.2", "0.1,0.7,0.1", "0.8,0.3,0.5")
-    lines = [
-        f"{gpu},100,{x},{clock}"
-        for gpu in (UNSEEN, SEEN)
-        for x in shares
-        for clock in (1100, 1395)
-    ]
+    rows = itertools.product((UNSEEN, SEEN), shares, (1100, 1395))
     head = "gpu,avg_power_w,util_fp32_fma,util_dram,util_int,sm_clock_mhz"
-    path.write_text("\n".join([head, *lines]))
+    path.write_text("\n".join([head, *(f"{x},100,{y},{z}" for x, y, z in rows)]))
     return measurements.read([f"activity={path}"])

@@ -6,7 +6,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from diffenergy import measurements
 from diffenergy.corrections import CorrectionsFile, prior_file, read_corrections
 from diffenergy.fitting import _calibrate, _fit, predict
 from diffenergy.fitting import fit as fit_tables
@@ -28,49 +27,45 @@ from .builders import (
     free_parameters,
     noisy,
     read,
+    read_rows,
     shape,
     target,
+    targets_of,
     truth,
 )
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize("time, power", [(0.005, 0.005), (0.05, 0.03)])
-def test_known_constants_come_back(exact, time: float, power: float):
-    """Within 3 posterior sds; with small errors to 3 % too."""
-    start, table = prior_file(), noisy(exact, time, power)
-    parameters = free(start.levels, tuple(TRUE))
-    targets = [target(table, b, time, power) for b in batches(table, start)]
-    result = fit(parameters, targets)
-    known = dataclasses.replace(parameters, start=truth().levels).centre()
-    assert np.all(np.abs(result.z - known) < 3 * result.sd)
-    assert np.all(result.sd < 0.5 * parameters.sd())
-    if time < 0.01:
-        fitted = parameters.fitted(result.z)["global"]
-        assert [fitted[x] for x in TRUE] == pytest.approx([*TRUE.values()], rel=0.03)
+NAMES = (*TRUE, "moe_own")
+"""Constants of a fit, of which no row moves the last."""
 
 
 @pytest.mark.slow
-def test_posterior_sds_follow_the_errors(exact):
-    """Ten times the errors: a hundredth of the information of the rows."""
-    parameters = free(truth().levels, tuple(TRUE))
-    information = []
+def test_known_constants_come_back(exact):
+    """Within 3 posterior sds, with small errors to 3 % too, and what no row moves stays
+    at its prior. Ten times the errors: a hundredth of the information of the rows."""
+    start, information = prior_file(), []
+    parameters = free(start.levels, NAMES)
+    known = dataclasses.replace(parameters, start=truth().levels).centre()[:3]
+    prior = parameters.sd()
     for sd in (0.005, 0.05):
-        targets = [target(exact, b, sd, sd) for b in batches(exact, truth())]
-        covariance = fit(parameters, targets).covariance
-        information.append(np.linalg.inv(covariance) - np.diag(parameters.sd() ** -2))
-    assert information[0] == pytest.approx(100 * information[1], rel=1e-3)
-
-
-@pytest.mark.slow
-def test_a_constant_that_no_row_moves_stays_at_its_prior(table):
-    start = prior_file()
-    parameters = free(start.levels, ("energy_dram", "moe_own"))
-    targets = [target(table, b, 0.01, 0.01) for b in batches(table, start)]
-    result = fit(parameters, targets)
-    fitted = parameters.fitted(result.z)["global"]
-    assert fitted["moe_own"] == pytest.approx(start.levels["global"]["moe_own"])
-    assert result.sd[1] == pytest.approx(parameters.sd()[1], rel=1e-6)
+        table = noisy(exact, sd, sd)
+        result = fit(
+            parameters, [target(table, b, sd, sd) for b in batches(table, start)]
+        )
+        assert np.all(np.abs(result.z[:3] - known) < 3 * result.sd[:3])
+        assert np.all(result.sd[:3] < 0.5 * prior[:3])
+        assert result.z[3] == pytest.approx(parameters.centre()[3])
+        assert result.sd[3] == pytest.approx(prior[3], rel=1e-6)
+        if sd < 0.01:
+            fitted = parameters.fitted(result.z)["global"]
+            assert [fitted[x] for x in TRUE] == pytest.approx(
+                [*TRUE.values()], rel=0.03
+            )
+        at_truth = dataclasses.replace(parameters, start=truth().levels)
+        targets = targets_of(truth(), exact, time=sd, power=sd)
+        covariance = fit(at_truth, targets).covariance
+        information.append(np.linalg.inv(covariance) - np.diag(prior**-2.0))
+    one, tenth = (x[:3, :3] for x in information)
+    assert one == pytest.approx(100 * tenth, rel=1e-3)
 
 
 @pytest.mark.slow
@@ -86,16 +81,9 @@ def test_blanked_rows_are_predicted_but_not_fitted(table):
     assert result.count == half
 
 
-def test_nothing_to_fit_is_an_error(table):
-    nothing = dataclasses.replace(table, skipped=np.full(table.num_rows, "x", object))
-    with pytest.raises(ValueError, match="no measured row"):
-        calibrate([nothing], prior_file())
-
-
 @pytest.mark.slow
 def test_activities_tell_the_factor_on_their_gpus_dynamic_energy(programs):
-    """Powers of three programs, made with it, that no reference power explains; the
-    factor of another GPU and the global number stay."""
+    """The factor of another GPU and the global number stay."""
     tag, modelled, factor = f"gpu:{UNSEEN}", truth(), 1.3
     skipped = np.where(programs.gpu == SEEN, "not read", "").astype(object)
     blank = dataclasses.replace(programs, skipped=skipped)
@@ -104,7 +92,7 @@ def test_activities_tell_the_factor_on_their_gpus_dynamic_energy(programs):
     parameters = Parameters(
         tuple(Parameter(name, "dynamic_energy") for name in names), modelled.levels
     )
-    targets = [target(table, b, 0.005, 0.005) for b in batches(table, modelled)]
+    targets = targets_of(modelled, table, time=0.005, power=0.005)
     result = fit(parameters, targets)
     fitted = parameters.fitted(result.z)
     assert fitted[tag]["dynamic_energy"] == pytest.approx(factor, rel=0.05)
@@ -127,8 +115,7 @@ def test_intervals_are_the_half_widths_of_their_kind(exact):
 
 @pytest.mark.slow
 def test_five_power_readings_of_an_unseen_gpu(tmp_path, fitted_start):
-    """One factor on all dynamic energy is free, and found: at the least of the squares
-    of readings (1 %, since no more is left) and prior (0.2), here by trying factors."""
+    """At the least of the squares of readings (1 %) and prior (0.2), by trying."""
     tag, factor = f"gpu:{UNSEEN}", 1.2
     blank = shape(tmp_path, UNSEEN, (1100, 1695), range(20, 28))
     table = read(blank, truth({tag: {"dynamic_energy": factor}}))
@@ -150,11 +137,10 @@ def test_five_power_readings_of_an_unseen_gpu(tmp_path, fitted_start):
         modelled = read(blank, truth({tag: {"dynamic_energy": np.exp(x)}})).avg_power_w
         return np.log(modelled / table.avg_power_w)
 
-    tried = np.linspace(-0.3, 0.3, 25)
+    tried, fine = np.linspace(-0.3, 0.3, 25), np.linspace(-0.3, 0.3, 6001)
     miss = np.array([misses(x)[five] for x in tried])
     cost = ((miss / 0.01) ** 2).sum(1) + (tried / 0.2) ** 2
     least = np.polynomial.Polynomial.fit(tried, cost, 6)
-    fine = np.linspace(-0.3, 0.3, 6001)
     expected = np.exp(fine[least(fine).argmin()])
     actual = result.corrections.levels[tag]["dynamic_energy"]
     assert actual == pytest.approx(expected, rel=0.002)
@@ -165,15 +151,11 @@ def test_five_power_readings_of_an_unseen_gpu(tmp_path, fitted_start):
 
 @pytest.mark.slow
 def test_one_constant_far_off_comes_back(tmp_path):
-    """240 GEMMs of an H100 with 0.74 times the shipped tensor efficiency, 1 % of noise:
-    times within 2 % on noise-free rows, and power too, wherever the file begins."""
-    rng, rows = np.random.default_rng(0), 240
-    m, n, k = (2 ** rng.integers(low, 14, rows) for low in (5, 9, 9))
+    """0.74 times the shipped tensor efficiency: times and powers within 2 %."""
+    sizes = 2 ** np.random.default_rng(0).integers([5, 9, 9], 14, (240, 3))
     head = "gpu,op,m,n,k,dtype,time_us,avg_power_w"
-    sizes = np.stack([m, n, k], axis=1)
     lines = [f"h100-sxm,gemm,{a},{b},{c},bf16,100,300" for a, b, c in sizes]
-    (tmp_path / "gemm.csv").write_text("\n".join([head, *lines]))
-    blank, shipped = measurements.read([str(tmp_path / "gemm.csv")]), read_corrections()
+    blank, shipped = read_rows(tmp_path, head, *lines), read_corrections()
     levels = {tag: dict(values) for tag, values in shipped.levels.items()}
     levels["global"]["tensor_efficiency"] *= 0.74
     true = read(blank, dataclasses.replace(shipped, levels=levels))
@@ -187,19 +169,15 @@ def test_one_constant_far_off_comes_back(tmp_path):
     assert max(errors(predict(blank, corrections))) < 0.02
 
 
-# residuals and interrupts
-
-
 def problem(table: MeasurementTable, start: CorrectionsFile) -> _fit._Problem:
     """The least squares of all that a fit of the table frees."""
-    targets = [target(table, b, 0.1, 0.05) for b in batches(table, start)]
+    targets = targets_of(start, table, power=0.05)
     return _fit._Problem(free_parameters(start, targets), targets)
 
 
 @pytest.mark.slow
 def test_slopes_are_those_of_differences(table):
-    """Along every free number, at a point off the priors: what the Jacobian leaves out
-    moves nothing."""
+    """What the Jacobian leaves out moves nothing."""
     modelled = problem(table, prior_file())
     z = modelled.centre + 0.2 * modelled.width * np.random.default_rng(0).normal(
         size=len(modelled.centre)
@@ -242,32 +220,6 @@ def test_residuals_by_hand(exact):
     assert away == pytest.approx(np.full(len(away), 2.0))
 
 
-@pytest.mark.slow
-def test_an_interrupt_keeps_the_best_point_and_the_priors_width(table):
-    """At once: where the search begins; later: the best of what was tried."""
-    start = prior_file()
-    parameters = free(start.levels, tuple(TRUE))
-    targets = [target(table, b, 0.05, 0.05) for b in batches(table, start)]
-    for last in (1, 3):
-        costs: list[float] = []
-
-        def stop(steps: int, cost: float, last: int = last) -> None:
-            costs.append(cost)  # noqa: B023
-            assert steps == len(costs)  # noqa: B023
-            if steps == last:
-                raise KeyboardInterrupt
-
-        begin = parameters.centre() + 0.5 * parameters.sd()
-        result = fit(parameters, targets, begin=begin, progress=stop)
-        assert result.interrupted and result.evaluations == last
-        assert result.cost == min(costs)
-        assert result.covariance == pytest.approx(np.diag(parameters.sd() ** 2))
-        if last == 1:
-            assert result.z == pytest.approx(begin)
-        else:
-            assert costs[-1] < costs[0] and not np.allclose(result.z, begin)
-
-
 def test_errors_that_are_left_by_hand(exact):
     """Half of normal errors lie below 0.6745 sd: of |ln| 0.02, 0.04 and 0.06 the middle
     one, robust; never below a hundredth, never above what was expected."""
@@ -282,8 +234,8 @@ def test_errors_that_are_left_by_hand(exact):
     parameters = free(truth().levels, tuple(TRUE))
     (batch,) = batches(off, truth())
 
-    def left(time_sd: float, power_sd: float) -> tuple[float, float]:
-        item = target(off, batch, time_sd, power_sd)
+    def left(time_sd: float, power_sd: float, table=off) -> tuple[float, float]:
+        item = target(table, batch, time_sd, power_sd)
         result = _fit.sharpened(parameters, item, parameters.centre())
         assert result.batch is item.batch and result.time is item.time
         return result.time_sd, result.power_sd
@@ -292,26 +244,18 @@ def test_errors_that_are_left_by_hand(exact):
     assert left(0.1, 0.08) == pytest.approx((0.1 * robust / 0.6745, 0.01), rel=1e-4)
     assert left(0.02, 0.01) == pytest.approx((0.02, 0.01))
     nothing = dataclasses.replace(off, avg_power_w=np.full(off.num_rows, np.nan))
-    item = target(nothing, batch, 0.1, 0.08)
-    assert _fit.sharpened(parameters, item, parameters.centre()).power_sd == 0.08
+    assert left(0.1, 0.08, nothing)[1] == 0.08
 
 
-@pytest.mark.parametrize("start", ["priors", "fitted"])
 @pytest.mark.slow
-def test_clear_data_of_a_gpu_are_fitted_with_their_own_errors(
-    table, fitted_start, start: str
-):
-    """From fitted corrections; all rows together from priors are fitted once, with the
-    errors that were expected."""
-    steps: list[int] = []
-
-    def count(step: int, cost: float) -> None:
-        steps.append(step)
-
-    file = prior_file() if start == "priors" else fitted_start
-    calibrate([table], file, Settings(max_steps=2), progress=count)
-    fits = steps.count(1)
-    assert fits == 1 if start == "priors" else 2 <= fits <= 4
+def test_clear_data_of_a_gpu_are_fitted_with_their_own_errors(table, fitted_start):
+    """All rows together from priors are fitted once."""
+    for file in (prior_file(), fitted_start):
+        steps: list[int] = []
+        settings = Settings(max_steps=2)
+        calibrate([table], file, settings, progress=lambda n, _, x=steps: x.append(n))
+        fits = steps.count(1)
+        assert 2 <= fits <= 4 if file is fitted_start else fits == 1
 
 
 @pytest.mark.slow

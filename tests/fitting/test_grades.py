@@ -8,21 +8,17 @@ import numpy as np
 import pytest
 
 import diffenergy as de
-from diffenergy import measurements
 from diffenergy.corrections import CorrectionsFile, prior_file, read_corrections
 from diffenergy.fitting import predict
 from diffenergy.hardware import read_gpu
 from diffenergy.workload import Listing
 
+from .builders import read_rows
+
 GPU = "a100-pcie-40gb"
 CLOCKS = (870, 880, 900, 1410)  # MHz; 873 is 0.97 of 900
+HEAD = "gpu,workload,sm_clock_mhz,time_us,avg_power_w"
 WIDTHS = {"calibrated": 0.1, "transferred": 0.2, "forecast": 0.3, "clock": 0.4}
-
-
-@pytest.fixture
-def measured(monkeypatch):
-    """Every number of the GPU's file is a measured one, which widens nothing."""
-    monkeypatch.setattr("diffenergy.estimator._answer.guesses.sd_of", lambda *_: 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +27,8 @@ def passes(tmp_path_factory, sample):
     kernels = (sample("gemm"), sample("softmax"))
     work = {"work": [Listing("work", kernels=kernels, dispatch="graph")]}
     lines = [f"{GPU},work,{clock},2000,200" for clock in CLOCKS]
-    path = tmp_path_factory.mktemp("grades") / "passes.csv"
-    head = "gpu,workload,sm_clock_mhz,time_us,avg_power_w"
-    path.write_text("\n".join([head, *lines]))
-    return measurements.read([str(path)], workloads=work)
+    head, folder = HEAD, tmp_path_factory.mktemp("grades")
+    return read_rows(folder, head, *lines, workloads=work)
 
 
 def fitted(**rows: object) -> CorrectionsFile:
@@ -61,40 +55,32 @@ OPS = ["elementwise", "gather", "gemm", "layernorm", "rmsnorm", "softmax"]
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("measured")
-def test_passes_below_the_fitted_clocks_are_known_less(passes):
-    predictions = predict(passes, fitted(time=9, power=9, ops=OPS))
-    assert predictions.grade.tolist() == ["calibrated"] * 4
-    for name in ("time_s", "avg_power_w", "energy_j"):
-        assert widths(predictions, name) == pytest.approx([0.4, 0.1, 0.1, 0.1])
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("measured")
-def test_the_grade_of_a_row_is_the_least_of_its_quantities(passes):
-    """Its intervals are those of each."""
-    predictions = predict(passes, fitted(time=9, power=0, ops=OPS))
-    assert predictions.grade.tolist() == ["forecast"] * 4
-    assert widths(predictions, "time_s") == pytest.approx([0.4, 0.1, 0.1, 0.1])
-    assert widths(predictions, "avg_power_w") == pytest.approx([0.4, 0.3, 0.3, 0.3])
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("measured")
-def test_passes_with_kernels_that_nobody_fitted_are_forecast(passes):
-    predictions = predict(passes, fitted(time=9, power=9, ops=["gemm"]))
-    assert predictions.grade.tolist() == ["forecast"] * 4
-    assert widths(predictions, "time_s") == pytest.approx([0.4] * 4)
+@pytest.mark.parametrize(
+    ("power", "ops", "grade", "time_width", "power_width"),
+    [
+        (9, OPS, "calibrated", [0.4, 0.1, 0.1, 0.1], [0.4, 0.1, 0.1, 0.1]),
+        (0, OPS, "forecast", [0.4, 0.1, 0.1, 0.1], [0.4, 0.3, 0.3, 0.3]),
+        (9, ["gemm"], "forecast", [0.4] * 4, [0.4] * 4),  # a kernel nobody fitted
+    ],
+)
+def test_grades_of_passes(
+    passes, monkeypatch, power: int, ops, grade: str, time_width, power_width
+):
+    """Known less below the fitted clocks; the grade is the least of its quantities."""
+    monkeypatch.setattr("diffenergy.estimator._answer.guesses.sd_of", lambda *_: 0.0)
+    predictions = predict(passes, fitted(time=9, power=power, ops=ops))
+    assert predictions.grade.tolist() == [grade] * 4
+    assert widths(predictions, "time_s") == pytest.approx(time_width)
+    for name in ("avg_power_w", "energy_j"):
+        assert widths(predictions, name) == pytest.approx(power_width)
 
 
 @pytest.mark.slow
 def test_guessed_numbers_widen_what_is_evaluated(tmp_path, monkeypatch):
-    """As they widen `estimate`: power and energy below a limit, alike; three numbers
-    guessed leave three times as much open as derived ones."""
+    """As they widen `estimate`: power and energy below a limit, alike."""
     rows = [f"l40s,gemm,{m},4096,4096,bf16,100,200" for m in (1, 8, 4096)]
     head = "gpu,op,m,n,k,dtype,time_us,avg_power_w"
-    (tmp_path / "rows.csv").write_text("\n".join([head, *rows]))
-    table, card = measurements.read([str(tmp_path / "rows.csv")]), read_gpu("l40s")
+    table, card = read_rows(tmp_path, head, *rows), read_gpu("l40s")
 
     def half_widths(quality: str) -> list[np.ndarray]:
         names = ("vf_slope", "idle_constant", "thermal_resistance")
@@ -116,16 +102,11 @@ def test_guessed_numbers_widen_what_is_evaluated(tmp_path, monkeypatch):
 
 
 def test_a_measured_training_step_is_predicted_as_its_plan(tmp_path):
-    path = tmp_path / "steps.csv"
-    path.write_text(
-        "gpu,model,precision,tp,pp,dp,global_batch,seq_len,overlap,time_s\n"
-        "h100-sxm,llama-3.1-8b,bf16,1,1,8,8,4096,dp,1.0\n"
-    )
-    predictions = predict(measurements.read([str(path)]), read_corrections(None))
+    head = "gpu,model,precision,tp,pp,dp,global_batch,seq_len,overlap,time_s"
+    row = "h100-sxm,llama-3.1-8b,bf16,1,1,8,8,4096,dp,1.0"
+    predictions = predict(read_rows(tmp_path, head, row), read_corrections(None))
     plan: Any = dict(plan="dp=8,overlap=dp", global_batch=8, input_len=4096)
     step = de.estimate("llama-3.1-8b", "h100-sxm", phase="train", **plan).summary
     assert predictions.time_s[0] == pytest.approx(step["step_time_s"], rel=1e-6)
-    assert (
-        predictions.time_s_p95 is not None
-        and predictions.time_s_p95[0] > 1.1 * predictions.time_s[0]
-    )
+    high: Any = predictions.time_s_p95
+    assert high[0] > 1.1 * predictions.time_s[0]

@@ -5,19 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from diffenergy import measurements
-from diffenergy.corrections import (
-    CorrectionsFile,
-    prior_file,
-    write_corrections,
-)
+from diffenergy.corrections import CorrectionsFile, prior_file, write_corrections
 from diffenergy.fitting import _calibrate
 from diffenergy.hardware import read_gpu
 from diffenergy.measurements import MeasurementTable
 from diffenergy.workload import Listing
 
 from .builders import (
-    METER,
     SEEN,
     UNSEEN,
     Calibration,
@@ -27,8 +21,9 @@ from .builders import (
     batches,
     calibrate,
     meter,
+    read_rows,
     shape,
-    target,
+    targets_of,
 )
 
 
@@ -50,35 +45,8 @@ def test_expected_errors_of_programs(programs):
         assert (result.time_sd, result.power_sd) == (0.05, 0.03)
 
 
-@pytest.mark.parametrize(
-    ("max_rows", "each"), [(1, 1), (5, 2), (7, 2), (8, 4), (20_000, 8192)]
-)
-def test_rows_are_shared_among_tables_in_powers_of_two(tmp_path, max_rows, each):
-    """Two tables: half of them each, rounded down, at least one."""
-    tables = [
-        shape(tmp_path, SEEN, (900,), range(12, 16)),
-        shape(tmp_path, UNSEEN, (900,), range(12, 16)),
-    ]
-    assert _calibrate._rows_per_table(tables, max_rows) == each
-    assert _calibrate._rows_per_table([], 8) == 8
-
-
-def test_tables_of_one_op_gpu_and_campaign(tmp_path):
-    """Rows that are skipped belong to none; a campaign of another name is another."""
-    table = meter(tmp_path, 6)
-    table.skipped[4] = "not read"
-    table.campaign[[0, 2]] = "other"
-    result = {key: x.tolist() for key, x in table.kernel_groups().items()}
-    assert result == {
-        (UNSEEN, "gemm", "other"): [0, 2], (UNSEEN, "gemm", METER): [1, 3, 5],
-    }  # fmt: skip
-    whole = dataclasses.replace(table, kind=np.full(6, "workload", object))
-    assert whole.kernel_groups() == {}
-
-
 def test_draws_keep_to_strata_of_time(tmp_path):
-    """Of 16 rows by rising time, one of each four; those without a time are left
-    out."""
+    """Of 16 rows by rising time, one of each four."""
     table = shape(tmp_path, SEEN, (900,), range(12, 30))
     time = np.array([np.nan] * 2 + [*np.random.default_rng(0).permutation(16) + 4])
     table = dataclasses.replace(table, time_s=1e-6 * time)
@@ -97,8 +65,7 @@ def test_draws_keep_to_strata_of_time(tmp_path):
 def rests_on(table: MeasurementTable, start: CorrectionsFile) -> Calibration:
     """A calibration by the rows of a table, but for its fit."""
     fit = Fit(Parameters((), {}), np.zeros(0), np.zeros((0, 0)), 0.0, 0, False)
-    targets = [target(table, b, 0.1, 0.1) for b in batches(table, start)]
-    return Calibration(fit, start, tuple(targets))
+    return Calibration(fit, start, tuple(targets_of(start, table)))
 
 
 def test_powers_of_left_over_weights_teach_no_power(tmp_path, fitted_start):
@@ -114,17 +81,13 @@ def test_powers_of_left_over_weights_teach_no_power(tmp_path, fitted_start):
 
 
 def test_passes_tell_their_ops_clocks_and_lengths(tmp_path, sample, fitted_start):
-    """Ops of one formula with them; of clocks the lowest whose power was read, of
-    tokens the most that were timed, here or before."""
+    """Clocks whose power was read, tokens that were timed, here or before."""
     kernels = (sample("gemm"), sample("softmax"))
     work = {"work": [Listing("work", kernels=kernels, dispatch="graph")]}
-    lines = [
-        f"{SEEN},work,{clock},{tokens},2000,200"
-        for clock, tokens in ((900, 512), (1200, 1024), (600, 256), (1410, 4096))
-    ]
+    rows = ("900,512", "1200,1024", "600,256", "1410,4096")
     head = "gpu,workload,sm_clock_mhz,seq_len,time_us,avg_power_w"
-    (tmp_path / "passes.csv").write_text("\n".join([head, *lines]))
-    table = measurements.read([str(tmp_path / "passes.csv")], workloads=work)
+    lines = [f"{SEEN},work,{x},2000,200" for x in rows]
+    table = read_rows(tmp_path, head, *lines, workloads=work)
     table.avg_power_w[2] = np.nan
     table.time_s[3] = np.nan
     answers = rests_on(table, fitted_start)

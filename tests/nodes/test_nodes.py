@@ -29,24 +29,18 @@ def run(*words: str) -> dict[str, Any]:
     return json.loads(out.getvalue())
 
 
-@pytest.mark.parametrize(
-    ("name", "board", "idle", "host", "dc", "loss", "wall"),
-    [  # 8 x 495 W; host 1657 + 0.066 (3960 - 8 x 71); S = 2 (5600 + 1.5 x 1607.6)
+def test_by_hand():
+    """8 x 495 W; host 1657 + 0.066 (3960 - 8 x 71); S = 2 (5600 + 1.5 x 1607.6)."""
+    for name, board, idle, *expected in (
         ("dgx-h200", 495.0, 71.0, 1880.9, 5840.9, 267.3, 6108.1),
         ("dgx-h200", 71.0, 71.0, 1657.0, 2225.0, 146.8, 2371.8),
         ("hgx-b200-water", 934.0, 140.0, 1732.6, 9204.6, 404.3, 9608.9),
-        ("dgx-h100", 700.0, 71.0, 1989.1, 7589.1, 331.7, 7920.8),
-    ],
-)
-def test_by_hand(name, board, idle, host, dc, loss, wall):
-    at = load_node(name).power(board, idle)
-    figures = [at.host, at.dc, at.loss, at.wall]
-    assert figures == pytest.approx([host, dc, loss, wall], abs=0.06)
-
-
-def test_a_host_is_built_up_from_its_parts():
-    """MI300X: two CPUs of 120 W, 2 TB (3.8 W per 64 GB), ten NICs of 30 W, eight
-    retimers of 12 W and drives of 5 W, the board 60 W, fans 350 W; no switches."""
+    ):
+        at = load_node(name).power(board, idle)
+        figures = [at.host, at.dc, at.loss, at.wall]
+        assert figures == pytest.approx(expected, abs=0.06)
+    # MI300X: two CPUs of 120 W, 2 TB (3.8 W per 64 GB), ten NICs of 30 W, eight
+    # retimers of 12 W and drives of 5 W, the board 60 W, fans 350 W; no switches
     parts = 240 + 32 * 3.8 + 300 + 96 + 40 + 60 + 350
     node = load_node("mi300x-8")
     assert node.host_idle == pytest.approx(0.89 * parts)
@@ -55,24 +49,21 @@ def test_a_host_is_built_up_from_its_parts():
     assert load_node("gb200-nvl72").host_idle == pytest.approx(0.89 * rack)
 
 
-@pytest.mark.parametrize("name", node_names())
-def test_every_file_is_a_node(name: str):
-    """Each can feed its boards; what it says of its numbers has a source."""
-    node = load_node(name)
-    tdp, idle = read_gpu(node.gpu).values["tdp"], 0.1 * read_gpu(node.gpu).values["tdp"]
-    assert 0.85 < node.power(tdp, idle).dc / node.power(tdp, idle).wall < 0.98
-    if node.grade != "datasheet":
-        assert {"source", "quality", "year"} == {*node.provenance["host_idle_w"]}
-    assert load_node("default", node.gpu).gpu == node.gpu
-
-
-def test_a_reading_of_the_idle_wall_is_inverted(tmp_path: Path):
+def test_every_file_is_a_node(tmp_path: Path):
+    """Each can feed its boards; what it says of its numbers has a source. A reading of
+    the idle wall is inverted."""
+    for name in node_names():
+        node = load_node(name)
+        tdp = read_gpu(node.gpu).values["tdp"]
+        at = node.power(tdp, 0.1 * tdp)
+        assert 0.85 < at.dc / at.wall < 0.98, name
+        if node.grade != "datasheet":
+            assert {"source", "quality", "year"} == {*node.provenance["host_idle_w"]}
+        assert load_node("default", node.gpu).gpu == node.gpu
     path = tmp_path / "mine.toml"
     path.write_text('name = "mine"\ngpu = ["h200-sxm"]\ngpus = 8\nidle_wall_w = 2400\n')
     node = load_node(str(path))
-    card = read_gpu("h200-sxm")
-    idle = float(de.hardware.idle_power(card.spec, card.spec.sm_clock_min))
-    assert node.power(idle, idle).wall == pytest.approx(2400, rel=1e-6)
+    assert node.power(IDLE, IDLE).wall == pytest.approx(2400, rel=1e-6)
     assert (node.grade, node.gain) == ("transferred", 0.06)
 
 
@@ -84,14 +75,10 @@ def test_shares_of_a_node_and_several():
     # all of the host for half of the boards
     at = node.power(495.0, 71.0, gpus=4, whole=True)
     assert at.host == pytest.approx(1657 + 0.066 * 4 * (495 - 71))
-    assert node.power(495.0, 71.0, gpus=12, whole=True).host == pytest.approx(
-        2 * 1657 + 0.066 * 12 * (495 - 71)
-    )
-
-
-def test_slopes():
-    """The tangent is that of the curve; JAX differentiates it by everything."""
-    node, board = load_node("dgx-h200"), 495.0
+    host = node.power(495.0, 71.0, gpus=12, whole=True).host
+    assert host == pytest.approx(2 * 1657 + 0.066 * 12 * (495 - 71))
+    # the tangent is that of the curve; JAX differentiates it by everything
+    board = 495.0
     slope = jax.grad(lambda p: node.power(p, 71.0).wall)(board)
     base, by_hand = node.line(board, 71.0)
     assert float(slope) == pytest.approx(8 * by_hand, rel=1e-5)
@@ -112,7 +99,8 @@ BOARDS = {
 
 
 def test_parts_add_up():
-    """Overhead / rest is PUE - 1; spare nodes idle at 2,372 W."""
+    """Overhead / rest is PUE - 1; spare nodes idle at 2,372 W. SCI = E I + M: making
+    it took 1,300 kg over four years, of which 10 s pass."""
     site = Site(load_node("dgx-h200"), 71.0, pue=1.09, carbon=400, price=90, spare=0.2)
     figures = site.figures([10.0], [495.0], 8, BOARDS)
     parts = figures["wall_energy_j_by_part"]
@@ -126,21 +114,16 @@ def test_parts_add_up():
     assert figures["carbon_g"] == pytest.approx(400 * kwh)
     assert figures["cost"] == pytest.approx(90 * kwh / 1000)
     assert figures["sci_g"] is None  # nobody said what making it emitted
+    node = dataclasses.replace(site.node, embodied=1300.0)
+    known = dataclasses.replace(site, node=node).figures([10.0], [495.0], 8, BOARDS)
+    per_second = 1.3e6 * 10 / (4 * 365.25 * 86400)
+    assert known["sci_g"] == pytest.approx(known["carbon_g"] + per_second)
     ratio = figures["wall_energy_j"] / BOARDS["energy_j"]
     assert figures["wall_energy_j_per_output_token"] == pytest.approx(2.0 * ratio)
 
 
-def test_carbon_of_making_the_node():
-    """SCI = E I + M: 1,300 kg over four years, of which 10 s pass."""
-    node = dataclasses.replace(load_node("dgx-h200"), embodied=1300.0)
-    figures = Site(node, 71.0, carbon=400).figures([10.0], [495.0], 8, BOARDS)
-    per_second = 1.3e6 * 10 / (4 * 365.25 * 86400)
-    assert figures["sci_g"] == pytest.approx(figures["carbon_g"] + per_second)
-
-
 def test_intervals_are_those_of_draws():
-    """Time and power of the boards drawn with their covariance, host, gain, supplies
-    and node drawn alone: 5 and 95 % of energy at the wall."""
+    """Time and power of the boards are drawn with their covariance."""
     node, rng = load_node("dgx-h200"), np.random.default_rng(0)
     time_sd, power_sd, n = 0.04, 0.06, 200_000
     time, power = np.exp(rng.normal(0, 1, (2, n)) * [[time_sd], [power_sd]])
@@ -167,31 +150,20 @@ def test_intervals_are_those_of_draws():
     assert figures["wall_energy_j_p5_p95"] == pytest.approx(drawn.tolist(), rel=0.01)
 
 
-def test_spread_of_a_node():
-    """Of 6,108 W: host 0.165 ln, gain 0.03, supplies 1 %, node to node 3 %: 5.9 %
-    built up; 3.4 % with readings under load."""
-    node = load_node("dgx-h200")
-    built = dataclasses.replace(node, host_idle_sd=0.165, gain_sd=0.03)
-    for one, share in ((built, 0.059), (node, 0.034)):
-        assert one.spread(495.0, 71.0) / 6108 == pytest.approx(share, abs=5e-4)
-
-
 GPT2 = ("estimate", "gpt2", "--gpu", "h200-sxm", "--batch", "8")
+SPEC = read_gpu("h200-sxm").spec
+IDLE = float(de.hardware.idle_power(SPEC, SPEC.sm_clock_min))
 
 
 def test_an_estimate_at_the_wall():
     """Phases at their own power; without a node nothing changes."""
     boards = run(*GPT2)
     wall = run(*GPT2, "--node", "dgx-h200", "--pue", "1.2", "--carbon", "300")
-    assert {k: v for k, v in wall.items() if k in boards and k != "assumed"} == {
-        k: v for k, v in boards.items() if k != "assumed"
-    }
+    assert boards | {"assumed": wall["assumed"]} == {x: wall[x] for x in boards}
     assert run(*GPT2, "--node", "none") == boards
-    card = read_gpu("h200-sxm")
-    idle = float(de.hardware.idle_power(card.spec, card.spec.sm_clock_min))
     node = load_node("dgx-h200")
     by_phase = sum(
-        x["time_s"] * node.power(x["avg_power_w"], idle, gpus=1).wall
+        x["time_s"] * node.power(x["avg_power_w"], IDLE, gpus=1).wall
         for x in boards["phases"].values()
     )
     assert wall["wall_energy_j"] == pytest.approx(by_phase, rel=1e-6)
@@ -199,35 +171,26 @@ def test_an_estimate_at_the_wall():
     assert wall["assumed"]["node_share"] == "used"
 
 
-def test_a_training_at_the_wall():
-    """A run is its steps; its energy is what the site takes."""
-    words = "estimate gpt2 --gpu h200-sxm --phase train --plan dp=8 --tokens 1e9"
-    summary = run(*words.split(), "--node", "default", "--pue", "1.1")
-    whole = summary["run"]
-    steps = whole["steps"]
-    assert whole["site_energy_kwh"] * 3.6e6 == pytest.approx(
-        1.1 * steps * summary["wall_energy_j"]
-    )
-    assert summary["wall_power_w"] == pytest.approx(
-        summary["wall_energy_j"] / summary["time_s"]
-    )
-    assert whole["flop"] == pytest.approx(steps * summary["model_flops"])
-    interval = [1.1 * steps * x / 3.6e6 for x in summary["wall_energy_j_p5_p95"]]
-    assert whole["site_energy_kwh_p5_p95"] == pytest.approx(interval)
-
-
-def test_a_training_says_what_is_asked_of_it(tmp_path: Path):
-    """Energy with interval and grade, compute, emissions: one line of the page."""
+def test_a_training_at_the_wall(tmp_path: Path):
+    """A run is its steps; its energy is what the site takes. One line of the page says
+    energy with interval and grade, compute, emissions."""
     path = tmp_path / "mine.toml"
     path.write_text('name="mine"\ngpu=["h200-sxm"]\ngpus=8\nembodied_kg=1300\n')
-    more: Any = {"phase": "train", "plan": "dp=8", "tokens": 1e9, "carbon": 300.0}
-    for node, sci in (("dgx-h200", "SCI unknown without"), (str(path), "SCI ")):
+    more: Any = dict(phase="train", plan="dp=8", tokens=1e9, carbon=300.0, pue=1.1)
+    for node, sci in (("default", "SCI unknown without"), (str(path), "SCI ")):
         result = de.estimate("gpt2", "h200-sxm", node=node, **more)
-        run = result.summary["run"]
+        json_keys.check("estimate", result.to_json())
+        s, whole = result.summary, result.summary["run"]
+        kwh = 1.1 * whole["steps"] * s["wall_energy_j"] / 3.6e6
+        assert whole["site_energy_kwh"] == pytest.approx(kwh)
+        assert s["wall_power_w"] == pytest.approx(s["wall_energy_j"] / s["time_s"])
+        assert whole["flop"] == pytest.approx(whole["steps"] * s["model_flops"])
+        interval = [x * kwh / s["wall_energy_j"] for x in s["wall_energy_j_p5_p95"]]
+        assert whole["site_energy_kwh_p5_p95"] == pytest.approx(interval)
         (line,) = (x for x in result.blocks() if "training at the site" in str(x))
         for words in (" kWh, estimated, ", "accelerator ", " FLOP, ", "g CO2, ", sci):
             assert words in str(line)
-        assert (run["sci_g"] is None) == ("unknown" in str(line))
+        assert (whole["sci_g"] is None) == ("unknown" in str(line))
 
 
 def test_the_least_energy_is_that_of_the_wall():
@@ -259,13 +222,10 @@ def test_a_sweep_at_the_wall(tmp_path: Path):
 
 def test_a_server_of_other_gpus_is_an_assumption():
     """A DGX A100 never housed an H100; its own GPUs and the usual node say nothing."""
+    pairs = ("h100-sxm dgx-a100", "a100-sxm-40gb dgx-a100", "h100-sxm default")
     assumed = [
-        run(*GPT2[:2], "--gpu", gpu, "--node", node)["assumed"].get("node")
-        for gpu, node in (
-            ("h100-sxm", "dgx-a100"),
-            ("a100-sxm-40gb", "dgx-a100"),
-            ("h100-sxm", "default"),
-        )
+        de.estimate("gpt2", gpu, node=node).summary["assumed"].get("node")
+        for gpu, node in map(str.split, pairs)
     ]
     other = "dgx-a100, a server of a100-sxm-80gb, with h100-sxm"
     assert assumed == [other, None, "dgx-h100"]

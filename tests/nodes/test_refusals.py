@@ -25,13 +25,13 @@ ROWS = [
     row("`spare` is 1; allowed are numbers from 0", gpt2, node="default", spare=1.0),
     row("`carbon` is given without `node`; boards alone are not what a meter", gpt2,
         carbon=400.0),
-    row("`price` is given without `node`; boards alone", gpt2, price=90.0),
+
     row("`price` is '0.12EUR/GJ'; give a number with /kWh or /MWh", gpt2,
         node="default", price="0.12EUR/GJ"),
     row("`price` is -90; give a number of at least 0", gpt2, node="default",
         price=-90.0),
     row("`pue` is given without a node; boards alone", gpt2, node="none", pue=2.0),
-    row("`node_share` is given without `node`", gpt2, node_share="whole"),
+
     node("mine.toml: `gain` is 2.0; allowed are numbers from -0.1 to 1.", "gain = 2.0"),
     node("mine.toml: `psu_total_w` is 5000; a node of 8 x 700 W draws",
          "psu_total_w = 5000"),

@@ -8,8 +8,10 @@ import pytest
 
 from diffenergy.hardware import read_gpu
 from diffenergy.plans import Plan, Training, host_of, training_of
-from diffenergy.workload import Listing, TrainedModel, load_model
+from diffenergy.workload import Listing, load_model
 from diffenergy.workload.models import Request
+
+from .builders import decoder
 
 H, LAYERS, WORDS = 768, 12, 50257
 """GPT-2: its layer is 12 h x h of weights, biases of 9 h and norms of 4 h; the head is
@@ -29,8 +31,7 @@ def trained(plan: Plan, sequences: int = 8, **options: Any) -> tuple[Training, R
 @functools.cache
 def listings(plan: Plan, **options: Any) -> dict[str, Listing]:
     placed, request = trained(plan, **options)
-    built, _ = placed.work(request)
-    return {str(x.mode): x for x in built}
+    return {str(x.mode): x for x in placed.work(request)[0]}
 
 
 def moved(plan: Plan, part: str, **options: Any) -> list[float]:
@@ -39,91 +40,72 @@ def moved(plan: Plan, part: str, **options: Any) -> list[float]:
 
 
 def adamw(plan: Plan, **options: Any) -> list[float]:
-    return [
-        k["elements"]
-        for name, listing in listings(plan, **options).items()
-        if name.startswith("optimizer")
-        for k in listing.kernels
-        if k.get("fn") == "adamw"
-    ]
+    rows = (k for x in listings(plan, **options).values() for k in x.kernels)
+    return [k["elements"] for k in rows if k.get("fn") == "adamw"]
 
 
 def test_replicas_exchange_what_is_trained():
-    """fp32 sums reduced, 16-bit weights gathered; AdamW over a half of them."""
+    """fp32 sums reduced, 16-bit weights gathered; AdamW over a half of them. FSDP
+    gathers no frozen layer backward."""
     of_all = LAYERS * LAYER + (WORDS + 1024) * H + 2 * H
-    front = dict(frozen_layers=5)
     rest = 7 * LAYER + 2 * H  # the head is the embedding's table, and frozen
-    for options, number in (({}, of_all), ({"lora": RANK}, ADAPTERS), (front, rest)):
+    sharded = Plan(dp=2, zero=3)
+    for options, number, backward in (
+        ({}, of_all, 1.0), ({"lora": RANK}, ADAPTERS, 1.0),
+        ({"frozen_layers": 5}, rest, 1 - 5 * LAYER / of_all),
+    ):  # fmt: skip
         assert moved(Plan(dp=2), "reduce@0", **options) == [4 * number]
         assert moved(Plan(dp=2), "gather@0", **options) == [2 * number]
         assert adamw(Plan(dp=2), **options) == [number / 2]
-    with_fsdp = moved(Plan(dp=2, zero=3), "gather@0", lora=RANK)
-    assert with_fsdp == [2 * (of_all + ADAPTERS)]
-    assert moved(Plan(dp=2, zero=3), "reduce@0", lora=RANK) == [4 * ADAPTERS]
-
-
-def test_fsdp_gathers_no_frozen_layer_backward():
-    of_all = LAYERS * LAYER + (WORDS + 1024) * H + 2 * H
-    for options, backward in (
-        ({}, 1.0),
-        ({"lora": RANK}, 1.0),
-        ({"frozen_layers": 5}, 1 - 5 * LAYER / of_all),
-    ):
-        placed, request = trained(Plan(dp=2, zero=3), **options)
+        placed, request = trained(sharded, **options)
         _, steps = placed.work(request)
         assert float(steps.gathers) == pytest.approx(1 + backward)
         assert float(steps.reduces) == 1
+    assert moved(sharded, "gather@0", lora=RANK) == [2 * (of_all + ADAPTERS)]
+    assert moved(sharded, "reduce@0", lora=RANK) == [4 * ADAPTERS]
 
 
 def test_gpus_of_a_layer_share_its_adapters():
-    """Of a layer divided by outputs A is everywhere and B divided, of one divided by
-    inputs A is divided and B is everywhere, like the partial sums that it adds to."""
+    """Divided by outputs A is everywhere and B divided, by inputs the reverse."""
     (number,) = adamw(Plan(tp=2), lora=RANK)
     columns = (H + 3 * H / 2) + (H + 4 * H / 2)
     rows = (H / 2 + H) + (4 * H / 2 + H)
     assert number == LAYERS * RANK * (columns + rows)
     result = listings(Plan(tp=2), lora=RANK)["forward@0"]
-    narrow = [
-        (k["n"], k["k"])
-        for k in result.kernels
-        if k["op"] == "gemm" and RANK in (k["n"], k["k"])
-    ]
-    assert narrow == [
+    sizes = [(k["n"], k["k"]) for k in result.kernels if k["op"] == "gemm"]
+    assert [x for x in sizes if RANK in x] == [
         (RANK, H), (3 * H / 2, RANK), (RANK, H / 2), (H, RANK),
         (RANK, H), (4 * H / 2, RANK), (RANK, 4 * H / 2), (H, RANK),
     ]  # fmt: skip
-    assert moved(Plan(tp=2), "forward_tp@0", lora=RANK) == moved(
-        Plan(tp=2), "forward_tp@0"
-    )
+    forward = moved(Plan(tp=2), "forward_tp@0", lora=RANK)
+    assert forward == moved(Plan(tp=2), "forward_tp@0")
     plain = moved(Plan(tp=2), "backward_tp@0")
     assert plain[-1] == 2 * 512 * H  # of the look-up, which is frozen
     assert moved(Plan(tp=2), "backward_tp@0", lora=RANK) == plain[:-1]
 
 
 def test_frozen_stages_run_forward_alone():
-    """Seven of twelve layers on four stages: two stages without a gradient, one of
-    three layers with two, the last."""
+    """Seven of twelve layers on four stages."""
     options: Any = dict(frozen_layers=7)
     plan = Plan(pp=4)
     result = listings(plan, **options)
     kinds = [sorted(x.partition("@")[0] for x in result if x[-1] == i) for i in "0123"]
     assert kinds[:2] == 2 * [["forward", "send"]]
     assert kinds[2] == kinds[3] == ["backward", "forward", "optimizer", "send"]
-    assert {k["count"] for k in result["backward@2"].kernels if k["op"] == "gemm"} == {
-        2 * 8
-    }
+    products = [k for k in result["backward@2"].kernels if k["op"] == "gemm"]
+    assert {k["count"] for k in products} == {2 * 8}
     assert adamw(plan, **options) == [2 * LAYER, 3 * LAYER + 2 * H]
     placed, request = trained(plan, **options)
     _, steps = placed.work(request)
     assert np.asarray(steps.ways).tolist() == [[1, 0], [1, 0], [1, 1], [1, 1]]
-    whole = [k for k in listings(Plan(), **options)["backward@0"].kernels]
+    whole = listings(Plan(), **options)["backward@0"].kernels
     parts = [k for i in "23" for k in result[f"backward@{i}"].kernels]
-    assert sum(map(_flop, parts)) == pytest.approx(sum(map(_flop, whole)), rel=1e-12)
 
+    def flop(kernels: Any) -> float:
+        rows = (k for k in kernels if k["op"] == "gemm")
+        return sum(k["count"] * k["batch"] * k["m"] * k["n"] * k["k"] for k in rows)
 
-def _flop(k: Any) -> float:
-    own = k["op"] == "gemm"
-    return 2.0 * k["count"] * k["batch"] * k["m"] * k["n"] * k["k"] if own else 0.0
+    assert flop(parts) == pytest.approx(flop(whole), rel=1e-12)
 
 
 def test_virtual_stages_differ_by_their_frozen_layers():
@@ -132,9 +114,7 @@ def test_virtual_stages_differ_by_their_frozen_layers():
     placed, request = trained(Plan(pp=4, vp=3), frozen_layers=7)
     assert [len(x.frozen) for x in placed.layout.each] == 7 * [1] + 5 * [0]
     number = [parts["gradients"] for parts in placed.stage_memories(request)]
-    layers = [1, 1, 1, 2]
-    ends = [0, 0, 0, 2 * H]
-    wanted = [4 * (n * LAYER + e) for n, e in zip(layers, ends, strict=True)]
+    wanted = [4 * LAYER] * 3 + [4 * (2 * LAYER + 2 * H)]
     assert number == pytest.approx(wanted)
 
 
@@ -180,8 +160,7 @@ def test_frozen_weights_in_fp8_by_hand():
 
 
 def test_frozen_layers_in_fp8_by_hand():
-    """Five layers of a byte and the table, whose head is frozen with it; seven layers
-    of 16 bit."""
+    """Five layers of a byte and the table; seven layers of 16 bit."""
     matrices, small = 12 * H * H, 13 * H
     tables = 2 * (WORDS + 1024) * H
     frozen = 5 * (matrices + 2 * small) + tables
@@ -202,17 +181,17 @@ def test_frozen_layers_in_fp8_by_hand():
 def test_frozen_stages_keep_weights_alone():
     placed, request = trained(Plan(pp=4), frozen_layers=7)
     result = placed.stage_memories(request)
-    tables = (WORDS + 1024) * H
-    assert result[0]["weights"] == 2 * (3 * LAYER + tables)
+    assert result[0]["weights"] == 2 * (3 * LAYER + (WORDS + 1024) * H)
     for stage in (0, 1):
         for part in ("gradients", "optimizer", "activations", "logits"):
             assert result[stage][part] == 0
-    third = trained(Plan(pp=4))
-    whole = third[0].stage_memories(third[1])[2]
-    assert result[2]["gradients"] == 4 * 2 * LAYER
-    assert result[2]["optimizer"] == 12 * 2 * LAYER
-    assert result[2]["activations"] == pytest.approx(whole["activations"] * 2 / 3)
-    assert result[2]["weights"] == whole["weights"]
+    placed, request = trained(Plan(pp=4))
+    whole = placed.stage_memories(request)[2]
+    expected = {
+        "gradients": 4 * 2 * LAYER, "optimizer": 12 * 2 * LAYER,
+        "activations": whole["activations"] * 2 / 3, "weights": whole["weights"],
+    }  # fmt: skip
+    assert {x: result[2][x] for x in expected} == pytest.approx(expected)
 
 
 def test_flop_of_a_partly_trained_model():
@@ -229,8 +208,7 @@ def test_flop_of_a_partly_trained_model():
 
 
 def test_one_gpu_keeps_what_it_did():
-    model = load_model("gpt2")
-    assert isinstance(model, TrainedModel)
+    model = decoder("gpt2")
     for options in ({"lora": RANK}, {"frozen_layers": 5}, {"frozen_layers": 12}):
         placed, request = trained(Plan(zero=3), 3, **options)
         alone = model.request(phase="train", input_len=512, accumulation=3, **options)

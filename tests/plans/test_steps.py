@@ -3,12 +3,15 @@
 import dataclasses
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from diffenergy import plans
+from diffenergy.compiling import compiler_options
 from diffenergy.corrections import Corrections
-from diffenergy.plans import STEP_PARTS, Steps, compose_step, step_energy
+from diffenergy.plans import STEP_PARTS, Steps
 from diffenergy.plans._steps import HOP, stacked
 
 GIVEN: dict[str, Any] = dict(
@@ -24,33 +27,36 @@ def steps(
 ) -> tuple[jnp.ndarray, Steps]:
     """Alike kinds of virtual stages whose parts take the given s."""
     phase = np.full((kinds, len(STEP_PARTS)), -1)
-    times = []
-    for name, time in parts.items():
-        phase[:, STEP_PARTS.index(name)] = len(times)
-        times.append(time)
-    zeros = np.zeros((kinds, len(STEP_PARTS)))
+    phase[:, [STEP_PARTS.index(x) for x in parts]] = np.arange(len(parts))
+    zeros = np.zeros(phase.shape)
     arguments: dict[str, Any] = dict(
         phase=phase, far=zeros, hops=zeros, members=[[1.0]], count=[1.0], batches=4.0,
         virtual=1.0, abreast=8.0, network=np.inf, gathers=0.0, reduces=0.0,
         tp_overlap=0.0, dp_overlap=1.0, zero_bubble=0.0, ep_overlap=0.0, both_ways=0.0,
     )  # fmt: skip
     columns = {name: np.asarray(x) for name, x in (arguments | changed).items()}
-    return jnp.array(times), Steps(**columns)
+    return padded(*parts.values()), Steps(**columns)
 
 
-@pytest.mark.slow
-def test_one_gpu_takes_what_its_parts_take():
-    times, one = steps({"forward": 1.0, "backward": 2.0, "optimizer": 0.1}, abreast=1.0)
-    result = compose_step(times, one, PLAIN)
-    assert float(result.time) == pytest.approx(3.1, rel=1e-14)
-    assert float(result.bubble) == pytest.approx(0, abs=1e-14)
+def padded(*values: float) -> jnp.ndarray:
+    """Values of phases, as many as there may be: a program serves all tests."""
+    return jnp.zeros(len(STEP_PARTS)).at[: len(values)].set(jnp.array(values))
 
 
-@pytest.mark.slow
+compose_step, step_energy = (
+    jax.jit(x, compiler_options=compiler_options(once=True))
+    for x in (plans.compose_step, plans.step_energy)
+)
+
+
 def test_gradients_hide_behind_the_last_micro_batch():
     """Reduced in 0.3 s beside 0.5 s of backward: 0.3 x 0.3 s of contention; gathered in
     0.2 s beside 0.25 s of forward; 8 GPUs: 2 % on all of it."""
     parts = {"forward": 1.0, "backward": 2.0, "optimizer": 0.1}
+    times, one = steps(parts, abreast=1.0)
+    result = compose_step(times, one, PLAIN)
+    assert float(result.time) == pytest.approx(3.1, rel=1e-14)
+    assert float(result.bubble) == pytest.approx(0, abs=1e-14)
     times, one = steps(parts | {"gather": 0.2, "reduce": 0.3})
     result = compose_step(times, one, PLAIN)
     hidden = (0.5 + 0.09) ** 8 + 0.3**8
@@ -62,18 +68,14 @@ def test_gradients_hide_behind_the_last_micro_batch():
     assert float(compose_step(times, bare, PLAIN).time) == pytest.approx(3.6 * 1.02)
 
 
-SHARED = {"forward": 1.0, "backward": 2.0, "forward_cp": 0.3, "backward_cp": 0.4}
-
-
 def test_dualpipe_reduces_the_gradients_of_both_stages():
-    """Two stages of a GPU, each with half of the micro-batches: exposed, 0.3 and 0.2 s
-    of each; energy of both."""
+    """Two stages of a GPU, each with half of the micro-batches."""
     parts = {"forward": 1.0, "backward": 2.0, "gather": 0.2, "reduce": 0.3}
     two: Any = dict(count=[2.0], members=[[0.5, 0.5]], dp_overlap=0.0, both_ways=1.0)
     times, one = steps(parts, **two, kinds=2)
     result = compose_step(times, one, PLAIN)
     assert float(result.late[0]) == pytest.approx(2 * (0.2 + 0.3))
-    dynamic = jnp.array([0.0, 0.0, 5.0, 7.0])
+    dynamic = padded(0.0, 0.0, 5.0, 7.0)
     drawn = step_energy(times, dynamic, 0 * dynamic, result, one)
     assert float(drawn.energy) == pytest.approx(8 * 2 * 2 * (5.0 + 7.0))
 
@@ -89,28 +91,24 @@ def test_fsdp_gathers_twice_a_micro_batch():
     assert float(result.moved[2]) == pytest.approx(1.6)
     bare = dataclasses.replace(one, dp_overlap=jnp.array(0.0))
     assert float(compose_step(times, bare, PLAIN).time) == pytest.approx(4.6 * 1.02)
-    times, one = steps(SHARED, dp_overlap=0.0)  # `none` hides keys and values neither
+    parts = {"forward": 1.0, "backward": 2.0, "forward_cp": 0.3, "backward_cp": 0.4}
+    times, one = steps(parts, dp_overlap=0.0)  # `none` hides keys and values neither
     assert float(compose_step(times, one, PLAIN).time) == pytest.approx(3.7 * 1.02)
 
 
-@pytest.mark.parametrize(("overlap", "share"), [(0.0, 0.8), (1.0, 0.4)])
-def test_tensor_parallel_exchanges(overlap: float, share: float):
+def test_tensor_parallel_exchanges():
     parts = {"forward": 1.0, "backward": 2.0, "forward_tp": 0.5, "backward_tp": 0.5}
-    times, one = steps(parts, tp_overlap=overlap)
-    result = compose_step(times, one, PLAIN)
-    assert float(result.time) == pytest.approx((3 + share) * 1.02)
+    for overlap, share in ((0.0, 0.8), (1.0, 0.4)):
+        times, one = steps(parts, tp_overlap=overlap)
+        result = compose_step(times, one, PLAIN)
+        assert float(result.time) == pytest.approx((3 + share) * 1.02)
 
 
 def test_between_hosts():
     """1 GB over half of 50 GB/s is 40 ms, beside 30 ms within a host; two hops."""
-    far = np.zeros((1, len(STEP_PARTS)))
-    far[0, STEP_PARTS.index("forward_ep")] = 1e9
-    hops = np.zeros_like(far)
-    hops[0, STEP_PARTS.index("forward_ep")] = 2.0
-    times, one = steps(
-        {"forward": 1.0, "backward": 2.0, "forward_ep": 0.03}, far=far, hops=hops,
-        network=50e9,
-    )  # fmt: skip
+    here = 1.0 * (np.array([STEP_PARTS]) == "forward_ep")
+    parts = {"forward": 1.0, "backward": 2.0, "forward_ep": 0.03}
+    times, one = steps(parts, far=1e9 * here, hops=2 * here, network=50e9)
     wanted = (0.03**8 + 0.04**8) ** (1 / 8) + 2 * HOP
     result = compose_step(times, one, PLAIN)
     assert float(result.time) == pytest.approx((3 + wanted) * 1.02)
@@ -130,18 +128,13 @@ BESIDE = ((0.75 + 0.2 * 0.25) ** 8 + 0.25**8) ** (1 / 8)
         ({"ep_overlap": 1.0}, BESIDE, 4 * BESIDE + (1 - BESIDE)),
         ({"ep_overlap": 0.37}, 0.75 + 0.63 * 0.25, 4 * 0.9075 + 0.37 * 0.25),
         # four stages with two virtual ones each: (p - 1)/v of a micro-batch more
-        (
-            {"ep_overlap": 1.0, "count": [4.0], "virtual": 2.0},
-            BESIDE,
-            4 * BESIDE + 3 / 2,
-        ),
+        ({"ep_overlap": 1.0, "count": [4.0], "virtual": 2.0}, BESIDE,
+         4 * BESIDE + 3 / 2),
         # arXiv 2412.19437, table 2: m x + (p/2 - 1) (x + b - 3 w)
         ({"both_ways": 1.0, "count": [4.0]}, 1.0, 4 + (1 + 0.65 - 3 * 0.325)),
     ],
-)
-def test_experts_exchange_beside_another_micro_batch(
-    changed: dict[str, Any], micro: float, pipeline: float
-):
+)  # fmt: skip
+def test_experts_exchange_beside_another_micro_batch(changed, micro, pipeline):
     times, one = steps(MIXED, **changed)
     result = compose_step(times, one, PLAIN)
     work = result.micro.work.sum() + result.micro.exposed.sum()
@@ -166,26 +159,17 @@ def test_energy_is_that_of_kernels_and_of_waiting():
     """8 GPUs: each draws 1,000 + 1,500 J beyond 100 W, for as long as the step is."""
     times, one = steps({"forward": 1.0, "backward": 2.0})
     result = compose_step(times, one, PLAIN)
-    dynamic, static = jnp.array([1000.0, 1500.0]), jnp.array([100.0, 100.0])
+    dynamic, static = padded(1000.0, 1500.0), padded(100.0, 100.0)
     drawn = step_energy(times, dynamic, static, result, one)
     assert float(drawn.energy) == pytest.approx(8 * (2500 + 100 * 3.06))
     assert float(drawn.stage_power[0]) == pytest.approx(2500 / 3.06 + 100)
 
 
-@pytest.mark.slow
 def test_steps_of_different_plans_in_one_record():
     """Kinds that one of them lacks change nothing."""
     times, one = steps({"forward": 1.0, "backward": 2.0})
-    two = dataclasses.replace(
-        one,
-        phase=jnp.concatenate([one.phase, one.phase]),
-        far=jnp.zeros((2, len(STEP_PARTS))),
-        hops=jnp.zeros((2, len(STEP_PARTS))),
-        members=jnp.eye(2),
-        count=jnp.array([1.0, 2.0]),
-    )
+    more: Any = dict(members=[[1.0, 0.0], [0.0, 1.0]], count=[1.0, 2.0])
+    _, two = steps({"forward": 1.0, "backward": 2.0}, kinds=2, **more)
     both = compose_step(times, stacked([one, two]), PLAIN)
-    for i, alone in enumerate((one, two)):
-        assert float(both.time[i]) == pytest.approx(
-            float(compose_step(times, alone, PLAIN).time)
-        )
+    each = [float(compose_step(times, x, PLAIN).time) for x in (one, two)]
+    assert both.time.tolist() == pytest.approx(each)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -27,9 +28,14 @@ STATIC = 50.0
 """W of idling."""
 
 
+CORRECTIONS = de.load_gpu("h100-sxm").corrections
+_compose = jax.jit(compose_step, static_argnums=3)
+_energy = jax.jit(step_energy)
+
+
 @functools.cache
 def built(
-    schedule: str = "1f1b", virtual: int = 1, backward: float = 2.0, **changes: float
+    schedule: str = "1f1b", virtual: int = 1, **changes: float
 ) -> tuple[Timeline, float, float]:
     """(timeline, s, J) of 8 micro-batches on 4 equal stages of 3 GPUs: 1 s forward, 2 s
     backward, whose kernels draw 100 and 300 W beyond 50 W of idling; `changes`: s of
@@ -37,41 +43,26 @@ def built(
     `beyond`, the share of the step that no part explains, and `limit` (W)."""
     gradients, limit = changes.pop("reduce_w", 0.0), changes.pop("limit", np.inf)
     overlap, beyond = changes.pop("dp_overlap", 1.0), changes.pop("beyond", 0.0)
-    parts = {"forward": M / virtual, "backward": M * backward / virtual, **changes}
+    parts = {"forward": M / virtual, "backward": 2 * M / virtual, **changes}
     phase = np.full((1, len(STEP_PARTS)), -1)
     phase[0, [STEP_PARTS.index(name) for name in parts]] = np.arange(len(parts))
-    times = jnp.array(list(parts.values()))
+    rest = [0.0] * (len(STEP_PARTS) - len(parts))  # so that a program serves all
+    times = jnp.array([*parts.values(), *rest])
     watts = {"forward": 100.0, "backward": 300.0, "reduce": gradients}
-    dynamic = times * jnp.array([watts.get(name, 0.0) for name in parts])
+    dynamic = times * jnp.array([*(watts.get(name, 0.0) for name in parts), *rest])
+    none = np.zeros(phase.shape)
     steps = Steps(
-        phase=phase,
-        far=np.zeros(phase.shape),
-        hops=np.zeros(phase.shape),
-        members=np.full((1, 1), virtual),
-        count=np.array([P]),
-        batches=M,
-        virtual=virtual,
-        abreast=3,
-        network=np.inf,
-        gathers=0,
-        reduces=0,
-        tp_overlap=0,
-        dp_overlap=overlap,
-        zero_bubble=float(schedule == "zb-h1"),
-        ep_overlap=0,
-        both_ways=0,
-    )
+        phase=phase, far=none, hops=none, members=np.full((1, 1), virtual),
+        count=np.array([P]), batches=M, virtual=virtual, abreast=3, network=np.inf,
+        gathers=0, reduces=0, tp_overlap=0, dp_overlap=overlap, ep_overlap=0,
+        zero_bubble=float(schedule == "zb-h1"), both_ways=0,
+    )  # fmt: skip
     order = Pipeline(schedule, M, ((0,) * P,) * virtual)  # pyright: ignore[reportArgumentType]
-    constants = dataclasses.replace(
-        de.load_gpu("h100-sxm").corrections,
-        plan_fixed=jnp.array(beyond),
-        plan_straggle=jnp.array(0.0),
-    )
-    result = jax.jit(compose_step, static_argnums=3)(times, steps, constants, order)
-    still = jnp.full(len(times), STATIC)
-    drawn = jax.jit(step_energy)(times, dynamic, still, result, steps)
-    power = np.asarray(drawn.stage_power)
-    joules = np.asarray(dynamic)
+    own = dict(plan_fixed=jnp.array(beyond), plan_straggle=jnp.array(0.0))
+    constants = dataclasses.replace(CORRECTIONS, **own)  # pyright: ignore
+    result = _compose(times, steps, constants, order)
+    drawn = _energy(times, dynamic, jnp.full(len(times), STATIC), result, steps)
+    power, joules = np.asarray(drawn.stage_power), np.asarray(dynamic)
     line = build_timeline(order, [0] * P, steps, result, joules, power, limit)
     return line, float(result.time), float(drawn.energy)
 
@@ -82,7 +73,6 @@ def running(line: Timeline, stage: int) -> np.ndarray:
     return own[line.batch[own] >= 0]
 
 
-@pytest.mark.slow
 def test_slices_of_1f1b_begin_when_they_can():
     """Stage 0 runs 4 forward in a row and waits for stage 3, which begins at 3 s; its
     first backward comes back at 4 + 3 x 2 = 10 s; all end at (8 + 3) 3 = 33 s."""
@@ -98,35 +88,28 @@ def test_slices_of_1f1b_begin_when_they_can():
 
 
 @pytest.mark.parametrize(
-    ("schedule", "virtual", "backward", "end", "idle"),
+    ("schedule", "virtual", "end", "idle"),
     [
-        ("1f1b", 1, 2.0, 33.0, 9.0),  # (p - 1) (f + b) a stage
-        ("interleaved", 2, 2.0, 28.5, 4.5),  # a vth of that
-        ("zb-h1", 1, 2.0, 27.0, 3.0),  # weights fill two thirds: f = b = w = 1
+        ("1f1b", 1, 33.0, 9.0),  # (p - 1) (f + b) a stage
+        ("interleaved", 2, 28.5, 4.5),  # a vth of that
+        ("zb-h1", 1, 27.0, 3.0),  # weights fill two thirds: f = b = w = 1
     ],
 )
-def test_bubbles_have_their_area(
-    schedule: str, virtual: int, backward: float, end: float, idle: float
-):
-    line, _, _ = built(schedule, virtual, backward)
+def test_bubbles_have_their_area(schedule: str, virtual: int, end: float, idle: float):
+    """None of the micro-batches, down and up the stages, begins before it is sent."""
+    line, _, _ = built(schedule, virtual)
     assert line.pipeline == pytest.approx(end)
     for stage in range(P):
         own = running(line, stage)
         busy = (line.end[own] - line.start[own]).sum()
         assert end - busy == pytest.approx(idle, rel=1e-5)
         assert (line.start[own][1:] >= line.end[own][:-1] - 1e-5).all()
-
-
-def test_every_micro_batch_passes_the_stages_in_order():
-    """Forward down the stages, backward up; none begins before it is sent."""
-    line, _, _ = built("interleaved", 2)
     place = line.chunk * P + line.stage
-    for batch in range(M):
-        for kind, sign in ((0, 1), (1, -1)):
-            own = np.flatnonzero((line.batch == batch) & (line.kind == kind))
-            own = own[np.argsort(sign * place[own])]
-            assert len(own) == 2 * P
-            assert (line.start[own][1:] >= line.end[own][:-1] - 1e-5).all()
+    for batch, (kind, sign) in itertools.product(range(M), ((0, 1), (1, -1))):
+        own = np.flatnonzero((line.batch == batch) & (line.kind == kind))
+        own = own[np.argsort(sign * place[own])]
+        assert len(own) == virtual * P
+        assert (line.start[own][1:] >= line.end[own][:-1] - 1e-5).all()
 
 
 def test_late_exchange_and_optimizer_follow():
@@ -142,9 +125,17 @@ def test_late_exchange_and_optimizer_follow():
     late = line.exposed[line.kind == EXCHANGE]
     assert late[:, EXCHANGE_AXES.index("dp")] == pytest.approx([3.0] * P)
     assert time == pytest.approx(36.5)
-    hidden, _, _ = built(reduce=0.5, optimizer=0.5)
+    hidden, _, _ = built(reduce=0.5, optimizer=0.5, forward_tp=M * 0.25)
     behind = (hidden.batch == M - 1) & (hidden.kind == 1)
     assert (hidden.hidden[behind, EXCHANGE_AXES.index("dp")] > 0).all()
+    # of 0.25 s forward a part is exposed, and stands behind 1 s of computation
+    own = np.flatnonzero(hidden.kind == 0)
+    assert hidden.work[own] == pytest.approx(1.0)
+    exposed = float(CORRECTIONS.plan_tp_exposed) * 0.25
+    assert hidden.exposed[own, 0] == pytest.approx(exposed, rel=1e-5)
+    assert (hidden.end - hidden.start)[own] == pytest.approx(1 + exposed, rel=1e-4)
+    both = hidden.exposed[own, 0] + hidden.hidden[own, 0]
+    assert both == pytest.approx(0.25, rel=1e-5)
 
 
 def test_what_no_part_explains_slows_all_of_them():
@@ -175,22 +166,6 @@ def test_exchanges_beside_work_do_not_pass_the_limit():
     for stage in range(P):
         own = line.of_stage(stage)
         assert (line.start[own][1:] >= line.end[own][:-1] - 1e-9).all()
-
-
-@pytest.mark.slow
-def test_exposed_exchanges_end_a_slice():
-    """0.25 s of a micro-batch's forward are tensor-parallel: what of them is exposed
-    stands behind 1 s of computation, the rest beside it."""
-    line, _, _ = built(forward_tp=M * 0.25)
-    exposed = float(de.load_gpu("h100-sxm").corrections.plan_tp_exposed) * 0.25
-    own = np.flatnonzero(line.kind == 0)
-    assert line.work[own] == pytest.approx(np.ones(len(own)))
-    assert line.exposed[own, 0] == pytest.approx(np.full(len(own), exposed), rel=1e-5)
-    assert line.end[own] - line.start[own] == pytest.approx(
-        np.full(len(own), 1 + exposed), rel=1e-4
-    )
-    both = line.exposed[own, 0] + line.hidden[own, 0]
-    assert both == pytest.approx(np.full(len(own), 0.25), rel=1e-5)
 
 
 def test_joules_are_the_area_below_the_power():

@@ -45,17 +45,15 @@ def fullest(name: str, plan: Plan, **options: Any) -> float:
 # One GPU ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["llama-3.1-8b", "gpt2-xl", "mixtral-8x7b"])
+@pytest.mark.parametrize("name", ["gpt2-xl", "mixtral-8x7b"])
 @pytest.mark.parametrize("recompute", ["none", "selective", "selective-op", "full"])
-@pytest.mark.parametrize("zero", [0, 1, 3])
-def test_one_gpu_keeps_what_it_did(name: str, recompute: Any, zero: int):
+def test_one_gpu_keeps_what_it_did(name: str, recompute: Any):
     model = decoder(name)
-    plan = Plan(zero=zero, recompute=recompute)
-    options: dict[str, Any] = dict(
-        batch=2, input_len=512, phase="train", accumulation=3
-    )
-    (result,) = training_memory(model, plan, model.request(**options))
-    assert result == model.memory(model.request(**options, recompute=recompute))
+    options: Any = dict(batch=2, input_len=512, phase="train", accumulation=3)
+    for zero in (0, 3):
+        plan = Plan(zero=zero, recompute=recompute)
+        (result,) = training_memory(model, plan, model.request(**options))
+        assert result == model.memory(model.request(**options, recompute=recompute))
     if recompute == "full":
         assert result == model.memory(model.request(**options, checkpointing=True))
 
@@ -171,14 +169,11 @@ BLOCK = 1 + 4 / 128  # bytes of an operand in 8 bits with its scales, DeepSeek-V
 @pytest.mark.parametrize(
     ("name", "recompute", "dropped"),
     [
-        ("llama-3.1-8b", "norm", 2 * 2 * WIDE),  # inputs of QKV, and of gate and up
-        ("llama-3.1-8b", "act", 2 * INNER),
-        ("llama-3.1-8b", "norm+act", 2 * (2 * WIDE + INNER)),
+        ("llama-3.1-8b", "norm+act", 2 * (2 * WIDE + INNER)),  # inputs of QKV, gate, up
         ("llama-3.1-8b", "mlp", 2 * (WIDE + 3 * INNER)),
         ("llama-3.1-8b", "norm+mlp", 2 * (2 * WIDE + 3 * INNER)),  # its norm once
         ("mixtral-8x7b", "norm", 2 * 2 * WIDE),
         ("mixtral-8x7b", "act", 2 * 2 * INNER),
-        ("mixtral-8x7b", "experts", 2 * 2 * (WIDE + 3 * INNER)),
         ("mixtral-8x7b", "act+experts", 2 * 2 * (WIDE + 3 * INNER)),
         # the second norm is read by routed and shared experts, each with its own cast
         ("deepseek-v3", "norm", 3 * 7168 * BLOCK),
@@ -187,8 +182,7 @@ BLOCK = 1 + 4 / 128  # bytes of an operand in 8 bits with its scales, DeepSeek-V
     ],
 )
 def test_modules_that_run_again_are_not_kept(name: str, recompute: str, dropped: float):
-    """Bytes a token and layer by hand; those of the layer that runs again are there
-    once."""
+    """Bytes a token and layer; those of the layer that runs again are there once."""
     every, left = (
         stages(name, Plan(pp=4, recompute=x), accumulation=1)[1]["activations"]
         for x in ("none", recompute)
@@ -198,30 +192,27 @@ def test_modules_that_run_again_are_not_kept(name: str, recompute: str, dropped:
     assert every - left == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("word", ["act", "experts"])
-def test_products_of_experts_run_again(word: str):
+def test_products_of_experts_run_again():
     """Of Mixtral: gate times up of the rows of both choices, or all of the experts."""
     model = decoder("mixtral-8x7b")
-    request = dict(phase="train", batch=2, input_len=512, attention="flash")
-    before, after = (
-        model.listings_of(model.request(**request, recompute=x))[1]  # pyright: ignore
-        for x in ("none", word)
+    request: Any = dict(phase="train", batch=2, input_len=512, attention="flash")
+    before, act, experts = (
+        model.listings_of(model.request(**request, recompute=x))[1].kernels
+        for x in ("none", "act", "experts")
     )
-    rows = [x for x in after.kernels if x not in before.kernels]
-    assert [x["op"] for x in rows if x["op"] != "gemm"][-1:] == (
-        ["elementwise"] if word == "act" else ["moe"]
-    )
-    if word == "act":
-        (row,) = rows
-        assert (row["elements"], row["count"]) == (2 * 1024 * INNER, 32)
+    (row,) = (x for x in act if x not in before)
+    result = row["op"], row["elements"], row["count"]
+    assert result == ("elementwise", 2 * 1024 * INNER, 32)
+    rows = [x["op"] for x in experts if x not in before and x["op"] != "gemm"]
+    assert rows[-1] == "moe"
 
 
 # Published runs: GB by hand, or of what fits ------------------------------------------
 
-LORA: dict[str, Any] = dict(
-    batch=1, input_len=8192, accumulation=1, lora=16, dtype="fp8"
-)
-ATTENTION = LORA | {"lora_layers": "attention"}
+ATTENTION: dict[str, Any] = dict(
+    batch=1, input_len=8192, accumulation=1, lora=16, dtype="fp8",
+    lora_layers="attention",
+)  # fmt: skip
 LLAMA_405B = "tp=8,pp=16,vp=8,dp=64,recompute="
 DEEPSEEK = (
     "pp=16,dp=128,ep=64,schedule=dualpipe,overlap=ep+dp,dispatch=fp8,software=2025,"
@@ -235,18 +226,14 @@ BY_HAND = ("weights", "gradients", "optimizer", "activations")
 @pytest.mark.parametrize(
     ("name", "plan", "request_", "parts", "expected"),
     [
-        ("llama-3.1-70b", "dp=8", ATTENTION, None, 201.0),
         ("llama-3.1-70b", "dp=8,store=fp8", ATTENTION, None, 163.4),  # fits 180 GB
         ("llama-2-70b", "dp=8", ATTENTION, BY_HAND, 195.3),
         ("llama-2-70b", "dp=8,store=fp8", ATTENTION, BY_HAND, 157.7),
-        ("llama-3.1-405b", LLAMA_405B + "none", LONG, None, 96.7),
         ("llama-3.1-405b", LLAMA_405B + "norm+act", LONG, None, 71.9),  # fits 80 GB
         ("deepseek-v3", DEEPSEEK, TRACE, BY_HAND, 71.4),
     ],
 )
-def test_published_runs_fit(
-    name: str, plan: str, request_: dict[str, Any], parts: Any, expected: float
-):
+def test_published_runs_fit(name: str, plan: str, request_, parts, expected: float):
     parsed = read_plan(plan, training=True)
     assert parsed
     result = stages(name, parsed, **request_)
@@ -302,47 +289,31 @@ def test_experts_have_a_group_of_their_own():
     assert one["optimizer"] == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ["llama-3.1-8b", "gpt2-xl", "mixtral-8x7b"])
-def test_parameters_of_all_stages_add_up(name: str):
-    model = decoder(name)
-    parts = stages(name, Plan(pp=4, zero=0))
-    table = 0 if model.untied else model.vocab * model.hidden
-    assert sum(x["weights"] for x in parts) == 2 * (model.parameters() + table)
+def test_parameters_of_all_stages_add_up():
+    for name in ("gpt2-xl", "mixtral-8x7b"):
+        model, parts = decoder(name), stages(name, Plan(pp=4, zero=0))
+        table = 0 if model.untied else model.vocab * model.hidden
+        assert sum(x["weights"] for x in parts) == 2 * (model.parameters() + table)
 
 
 # What must not grow -------------------------------------------------------------------
 
-PLANS = [
-    Plan(dp=2),
-    Plan(tp=2, cp=2, dp=4),
-    Plan(tp=4, pp=4, vp=2, dp=8),
-    Plan(pp=2, dp=64, recompute="full"),
-]
 
-
-@pytest.mark.parametrize("name", ["gpt2", "mixtral-8x7b"])
-@pytest.mark.parametrize("plan", PLANS)
-def test_zero_never_takes_more(name: str, plan: Plan):
-    result = [fullest(name, dataclasses.replace(plan, zero=x)) for x in range(4)]
-    assert result == sorted(result, reverse=True)
-    assert result[1] < result[0]
-
-
-@pytest.mark.parametrize("name", ["gpt2-medium", "mixtral-8x7b"])
 @pytest.mark.parametrize(
-    ("plan", "key"),
-    [(plan, key) for plan in PLANS for key in ("tp", "cp", "dp")]
-    + [(plan, "pp") for plan in PLANS if plan.pp == 1],  # longer ones have more going
+    "plan",
+    [Plan(tp=2, cp=2, dp=4), Plan(tp=4, pp=4, vp=2, dp=8), Plan(pp=2, dp=64)],
 )
-def test_twice_the_gpus_never_take_more(name: str, plan: Plan, key: str):
+def test_twice_the_gpus_never_take_more(plan: Plan):
     """Of a kind, the sequences of a micro-batch being the same."""
-    twice = dataclasses.replace(plan, **{key: 2 * getattr(plan, key)})
-    assert fullest(name, twice, attention="flash") <= fullest(
-        name, plan, attention="flash"
-    )
+    keys = ["tp", "cp", "dp"] + ["pp"] * (plan.pp == 1)  # longer ones have more going
+    for name in ("gpt2-medium", "mixtral-8x7b"):
+        most = fullest(name, plan, attention="flash")
+        for key in keys:
+            twice = dataclasses.replace(plan, **{key: 2 * getattr(plan, key)})
+            assert fullest(name, twice, attention="flash") <= most
 
 
-@pytest.mark.parametrize("name", ["llama-3.1-8b", "opt-1.3b", "mixtral-8x7b"])
+@pytest.mark.parametrize("name", ["opt-1.3b", "mixtral-8x7b"])
 @pytest.mark.parametrize("attention", ["flash", "eager"])
 def test_recomputation_keeps_less(name: str, attention: str):
     options = dict(batch=8, input_len=1024, attention=attention)
@@ -355,37 +326,15 @@ def test_recomputation_keeps_less(name: str, attention: str):
     assert selective < none if attention == "eager" else selective == none
 
 
-def test_more_micro_batches_stay_within_the_schedule():
-    """At most as many in flight as there are; GPipe has all of them."""
-    options: Any = dict(batch=1)
-    activations = {
-        (schedule, m): stages(
-            "llama-3.1-8b", Plan(pp=4, schedule=schedule), accumulation=m, **options
-        )[0]["activations"]
-        for schedule in ("gpipe", "1f1b", "zb-h1")
-        for m in (1, 4, 16)
-    }
-    one = activations["1f1b", 1]
-    for schedule, m, times in (
-        ("1f1b", 4, 4), ("1f1b", 16, 4), ("gpipe", 4, 4), ("gpipe", 16, 16),
-        ("zb-h1", 16, 4),
-    ):  # fmt: skip
-        assert activations[schedule, m] == pytest.approx(times * one), schedule
-
-
 @pytest.mark.parametrize(
     ("schedule", "p", "v", "m"),
     [
-        ("gpipe", 4, 1, 8), ("1f1b", 4, 1, 8), ("1f1b", 8, 1, 3), ("1f1b", 3, 1, 1),
-        ("interleaved", 4, 2, 8), ("interleaved", 4, 8, 32), ("interleaved", 8, 3, 8),
-        ("zb-h1", 4, 1, 8), ("zb-h1", 4, 1, 3),
+        ("gpipe", 4, 1, 8), ("1f1b", 4, 1, 8), ("1f1b", 8, 1, 3), ("zb-h1", 4, 1, 8),
+        ("interleaved", 4, 2, 8), ("interleaved", 8, 3, 8), ("zb-h1", 4, 1, 3),
     ],
 )  # fmt: skip
-def test_micro_batches_in_flight_are_those_of_the_order(
-    schedule: Any, p: int, v: int, m: int
-):
-    """Counted along the order of every stage: forward ones less those whose last
-    gradients are made."""
+def test_micro_batches_in_flight_are_those_of_the_order(schedule, p, v, m):
+    """Forward ones less those whose last gradients are made."""
     plan = Plan(pp=p, vp=v, schedule=schedule)
     for stage, own in enumerate(order(schedule, p, m, v)):
         last = max(x.kind for x in own)

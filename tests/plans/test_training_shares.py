@@ -1,18 +1,15 @@
 """What one of several GPUs launches in training, by hand and against the whole step."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from diffenergy.plans import Plan
-from diffenergy.workload import (
-    Listing,
-    ModelShare,
-    ModelSplit,
-    TrainedModel,
-)
+from diffenergy.workload import Listing, ModelShare, ModelSplit, TrainedModel
 from diffenergy.workload.models import model_from_config
 
 from .builders import decoder
@@ -26,9 +23,7 @@ def step(name: str, share: ModelShare = WHOLE, **options: Any) -> list[Listing]:
     return decoder(name).placed(share).listings(phase="train", **options)
 
 
-def stages(
-    name: str, split: ModelSplit, number: int, **options: Any
-) -> list[list[Listing]]:
+def stages(name: str, split: ModelSplit, number: int, **options: Any) -> list[Any]:
     each = range(number) if number > 1 else [None]
     return [step(name, ModelShare(split, number, x), **options) for x in each]
 
@@ -69,23 +64,16 @@ def exchanges(listing: Listing) -> dict[tuple[str, str, float, int], float]:
     ("name", "split", "number"),
     [
         ("llama-3.1-8b", ModelSplit(2), 1),
-        ("llama-3.1-8b", ModelSplit(4, sequence=True), 3),
-        ("llama-3.1-8b", ModelSplit(2, cp=4, sequence=True), 2),
+        ("llama-3.1-8b", ModelSplit(2, cp=4, sequence=True), 3),
         ("opt-6.7b", ModelSplit(4, sequence=True), 2),
-        ("mixtral-8x7b", ModelSplit(2, 4, sequence=True), 2),
         ("mixtral-8x7b", ModelSplit(4, 2, cp=2, sequence=True), 3),
-        ("mixtral-8x7b", ModelSplit(4, 2, etp=4, sequence=True), 1),
         ("mixtral-8x7b", ModelSplit(4, etp=1, sequence=True), 1),
-        ("qwen3-30b-a3b", ModelSplit(1, 8, cp=2), 2),
         ("deepseek-v3", ModelSplit(1, 8), 4),
-        ("deepseek-v3", ModelSplit(4, 16, sequence=True), 3),
         ("deepseek-v3", ModelSplit(2, 8, etp=2, cp=2, sequence=True), 1),
         ("glm-4.5-air", ModelSplit(2, 4, sequence=True), 2),
     ],
 )
-def test_all_gpus_multiply_as_much_as_one(
-    name: str, split: ModelSplit, number: int, recompute: str
-):
+def test_all_gpus_multiply_as_much_as_one(name: str, split, number: int, recompute):
     options: Any = dict(recompute=recompute, accumulation=2)
     one = product_flop(step(name, **options))
     parts = stages(name, split, number, **options)
@@ -105,8 +93,7 @@ def test_unfused_stacks_are_divided_alike():
 
 
 def test_exchanges_of_a_dense_model_by_hand():
-    """Llama 3.1 8B, 4,096 wide, 32 layers; 2 x 512 tokens in 16 bit. Two pairs of
-    products a layer, the look-up and the head."""
+    """Two pairs of products a layer of 32, the look-up and the head."""
     size, loss = 2 * 2 * 512 * 4096, ("tp", "all_reduce", 4 * 3 * 1024, 4)
     off, on = (ModelShare(Plan(tp=4, sequence=x).model_split) for x in ("off", "on"))
     forward, backward, optimizer = step("llama-3.1-8b", off)
@@ -125,22 +112,16 @@ def test_exchanges_of_a_dense_model_by_hand():
 
 def test_sequence_parallelism_divides_what_lies_between_pairs():
     """Norms on a quarter of 1,024 tokens; products and rotations on all of them."""
-    forward, backward, _ = step(
-        "llama-3.1-8b", ModelShare(ModelSplit(4, sequence=True))
-    )
-    norms = [k for k in forward.kernels if k["op"] == "rmsnorm"]
-    assert {k["rows"] for k in norms} == {1024 // 4}
-    (gradients,) = {
-        k["elements"] for k in backward.kernels if k.get("fn") == "rmsnorm_backward"
-    }
-    assert gradients == 1024 // 4 * 4096
-    products = [k for k in forward.kernels if k["op"] == "gemm"]
-    assert {k["m"] for k in products} == {1024}
-
-
-def test_biases_behind_partial_sums_are_summed_over_a_share_of_the_tokens():
-    """GPT-2 XL, 1,600 wide, 25 heads on 5 GPUs; 1,000 tokens: output and down of 200,
-    queries, keys and values and up of all, a fifth of their features."""
+    share = ModelShare(ModelSplit(4, sequence=True))
+    forward, backward, _ = step("llama-3.1-8b", share)
+    rows = {k["rows"] for k in forward.kernels if k["op"] == "rmsnorm"}
+    assert rows == {1024 // 4}
+    assert {k["m"] for k in forward.kernels if k["op"] == "gemm"} == {1024}
+    gradients = [k for k in backward.kernels if k.get("fn") == "rmsnorm_backward"]
+    assert {k["elements"] for k in gradients} == {1024 // 4 * 4096}
+    # biases behind partial sums: GPT-2 XL, 1,600 wide, 25 heads on 5 GPUs; 1,000
+    # tokens: output and down of 200, queries, keys and values and up of all, a fifth
+    # of their features
     share = ModelShare(ModelSplit(5, sequence=True))
     _, backward, _ = step("gpt2-xl", share, input_len=500)
     sums = [k["elements"] for k in backward.kernels if k.get("fn") == "bias_grad"]
@@ -174,9 +155,8 @@ def test_windows_of_shared_sequences_keep_their_work():
 def test_rows_of_experts_by_hand():
     """Mixtral: 2 of 8 experts of 14,336. Two GPUs a layer, experts among four: each
     brings 512 of the 1,024 tokens; what four bring goes to two experts each."""
-    forward, backward, _ = step(
-        "mixtral-8x7b", ModelShare(ModelSplit(2, 4, sequence=True))
-    )
+    share = ModelShare(ModelSplit(2, 4, sequence=True))
+    forward, backward, _ = step("mixtral-8x7b", share)
     (row,) = [k for k in forward.kernels if k["op"] == "moe"]
     assert (row["num_tokens"], row["moe_ep_size"]) == (4 * 512, 4)
     assert row["dispatched"] and row["moe_tp_size"] == 1
@@ -184,13 +164,9 @@ def test_rows_of_experts_by_hand():
     for listing in (forward, backward):
         assert exchanges(listing)[sent] == 2 * 32
     batched = [k for k in backward.kernels if k["op"] == "gemm" and k["batch"] == 2]
-    assert {(k["m"], k["k"]) for k in batched if k["weights"] == "b"} == {
-        (512, 4096), (512, 2 * 14336)
-    }  # fmt: skip
-
-
-def test_gpus_that_share_an_expert_gather_its_rows():
-    """etp 2 of tp 2: each half of 14,336 features, rows of both GPUs."""
+    sizes = {(k["m"], k["k"]) for k in batched if k["weights"] == "b"}
+    assert sizes == {(512, 4096), (512, 2 * 14336)}
+    # etp 2 of tp 2: each half of 14,336 features, rows of both GPUs
     split = ModelSplit(2, 4, etp=2, sequence=True)
     forward, _, _ = step("mixtral-8x7b", ModelShare(split))
     result = exchanges(forward)
@@ -203,8 +179,7 @@ def test_gpus_that_share_an_expert_gather_its_rows():
 
 
 def test_stages_begin_and_end_where_they_should():
-    """Look-up on the first, loss on the last; norms: the first of a stage has no skip
-    connection to add, the last of a stage in the middle leaves the sum to send."""
+    """The first norm of a stage has no skip connection to add."""
     parts = stages("llama-3.1-8b", ModelSplit(), 3)
     ops = [[k.get("fn", k["op"]) for k in x[0].kernels] for x in parts]
     assert [x.count("gather") for x in ops] == [1, 0, 0]
@@ -224,15 +199,12 @@ def test_stages_without_layers_have_the_ends():
     """126 layers and two ends on 8 x 16 virtual stages leave the first none."""
     first = step("llama-3.1-405b", ModelShare(stages=128, stage=0, spans=((0, 0),)))
     assert [k["op"] for k in first[0].kernels] == ["gather"]
-    last = step(
-        "llama-3.1-405b", ModelShare(stages=128, stage=127, spans=((126, 126),))
-    )
+    share = ModelShare(stages=128, stage=127, spans=((126, 126),))
+    last = step("llama-3.1-405b", share)
     assert [k["op"] for k in last[0].kernels] == ["rmsnorm", "gemm", "softmax"]
 
 
-@pytest.mark.parametrize(
-    "name", ["llama-3.1-8b", "mixtral-8x7b", "gpt2-xl", "opt-1.3b"]
-)
+@pytest.mark.parametrize("name", ["mixtral-8x7b", "gpt2-xl"])
 def test_optimizers_divide_their_state(name: str):
     """AdamW over an eighth of the parameters, of experts over half of a quarter."""
     model, split = decoder(name), ModelSplit(ep=4 if name == "mixtral-8x7b" else 1)
@@ -243,18 +215,17 @@ def test_optimizers_divide_their_state(name: str):
     assert row["elements"] == pytest.approx(expected, abs=1)
 
 
-def test_selective_recomputation_runs_attention_again():
+def test_recomputation():
+    """Selective: attention again; by operator half of the products."""
     options: Any = dict(attention="eager")
     plain, again = (
-        step("gpt3-xl", recompute=x, **options) for x in ("none", "selective")
+        product_flop(step("gpt3-xl", recompute=x, **options))
+        for x in ("none", "selective")
     )
     scores = 2 * 2 * 2 * 16 * 512**2 * 128 * 24  # two products, 2 x 16 heads, 24 layers
-    assert product_flop(again) - product_flop(plain) == scores
+    assert again - plain == scores
     flash = [step("gpt3-xl", recompute=x)[1] for x in ("none", "selective")]
     assert flash[0] == flash[1]
-
-
-def test_recomputation_by_operator_repeats_half_of_the_products():
     name = "llama-3.1-8b"
     plain, half, full = (
         product_flop([step(name, recompute=x)[1]])
@@ -266,8 +237,7 @@ def test_recomputation_by_operator_repeats_half_of_the_products():
 
 
 def test_eight_bit_steps_cast_what_they_multiply():
-    """Forward the inputs of four products a layer, backward the gradients of their
-    outputs, each written twice."""
+    """Inputs forward, gradients backward, each written twice."""
     forward, backward, _ = step("llama-3.1-8b", dtype="fp8")
     widths = [[], []]
     for listing, result in zip((forward, backward), widths, strict=True):
@@ -278,40 +248,31 @@ def test_eight_bit_steps_cast_what_they_multiply():
                 result.append(k["elements"] / 1024)
     assert widths[0] == [4096, 4096, 4096, 14336]
     assert widths[1] == [4096, 2 * 14336, 4096, (32 + 2 * 8) * 128]
-
-
-@pytest.mark.parametrize("dtype", ["mxfp8", "nvfp4"])
-def test_blackwell_types_train(dtype: str):
-    forward, backward, _ = step("llama-3.1-8b", dtype=dtype)
-    for listing in (forward, backward):
+    for listing in step("llama-3.1-8b", dtype="nvfp4")[:2]:
         kinds = {k["dtype"] for k in listing.kernels if k["op"] == "gemm"}
-        assert kinds == {dtype, "bf16"}
+        assert kinds == {"nvfp4", "bf16"}
 
 
 @pytest.mark.parametrize(("number", "stage", "wide"), [(1, 0, 1), (6, 0, 6), (9, 1, 1)])
 def test_first_and_last_layers_stay_in_16_bit(number: int, stage: int, wide: int):
-    """Of 32 layers in four stages of eight, those of the first or last `number` are
-    products of bf16, experts too, forward and backward, as in a step of bf16."""
+    """Of 32 layers in four stages, experts too, as in a step of bf16."""
     model = decoder("mixtral-8x7b")
     placed = model.placed(ModelShare(stages=4, stage=stage))
     assert isinstance(placed, TrainedModel)
     request = model.request(batch=1, input_len=512, phase="train", dtype="fp8")
     ends = dataclasses.replace(request, bf16_layers=number)
-    for mode in (0, 1):
-        narrow, mixed, whole = (
-            placed.listings_of(x)[mode]
-            for x in (request, ends, dataclasses.replace(request, dtype="bf16"))
-        )
-        for op in ("gemm", "moe"):
-            count = _counts(narrow, op, "fp8")
-            assert _counts(mixed, op, "fp8") == pytest.approx(count * (8 - wide) / 8)
-            more = _counts(mixed, op, "bf16") - _counts(narrow, op, "bf16")
-            of_bf16 = _counts(whole, op, "bf16") - _counts(narrow, op, "bf16")
-            assert more == pytest.approx(of_bf16 * wide / 8)
-            assert count > 0 or (op, mode) == ("moe", 1)  # gradients are products
+    requests = request, ends, dataclasses.replace(request, dtype="bf16")
+    listings = [placed.listings_of(x) for x in requests]
 
+    def launches(op: str, dtype: str, mode: int) -> np.ndarray:
+        """Launches of an operator in a type, of each request."""
+        rows = ([k for k in x[mode].kernels if k["op"] == op] for x in listings)
+        return np.array([sum(k["count"] * (k["dtype"] == dtype) for k in x)
+                         for x in rows])  # fmt: skip
 
-def _counts(listing: Listing, op: str, dtype: str) -> float:
-    """Launches of an operator in a type."""
-    rows = (k for k in listing.kernels if k["op"] == op and k["dtype"] == dtype)
-    return sum(k["count"] for k in rows)
+    for op, mode in itertools.product(("gemm", "moe"), (0, 1)):
+        narrow, mixed, _ = launches(op, "fp8", mode)
+        assert mixed == pytest.approx(narrow * (8 - wide) / 8)
+        assert narrow > 0 or (op, mode) == ("moe", 1)  # gradients are products
+        narrow, mixed, whole = launches(op, "bf16", mode)
+        assert mixed - narrow == pytest.approx((whole - narrow) * wide / 8)

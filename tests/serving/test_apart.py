@@ -19,54 +19,49 @@ from .builders import ADDED, ENGINE, IDLE, READ, READING, STATIC, Case, balance,
 
 MODEL = "qwen3-0.6b"
 DELAY = 0.02
+GAPS = ENGINE["prompt"] + ENGINE["step"] + ENGINE["sequence"]
+READING_TIME = ADDED * 400 + GAPS
+"""s of a prompt of 400 tokens on a worker that does nothing else."""
 _program = jax.jit(pools)
 
 
 def two(mode: Any, prefill: int = 1, decode: int = 1, **load: Any) -> Any:
     """Figures of pools of made-up servers."""
-    of = server(Case())
     numbers = [jnp.asarray(float(x)) for x in (prefill, decode, DELAY)]
-    question = Question(
-        of, of, *numbers, load=load_arrays(**load), mode=mode, states=64
-    )
+    arrays, of = load_arrays(**load), server(Case())
+    question = Question(of, of, *numbers, load=arrays, mode=mode, states=64)
     return jax.device_get(_program(question))
 
 
-READS = ADDED * 400 + ENGINE["prompt"] + ENGINE["step"] + ENGINE["sequence"]
-"""s of a prompt of 400 tokens on a worker that does nothing else."""
-GAPS = ENGINE["prompt"] + ENGINE["step"] + ENGINE["sequence"]
+def decoding(slots: float) -> float:
+    """s of a step of `serve` without prompts."""
+    return float(balance(Case(), "saturated", slots=slots).decode)
 
 
 @pytest.mark.parametrize(
     "mode, load", [("open", {"rate": 1e-6}), ("closed", {"clients": 1.0})]
 )
 def test_a_request_alone(mode: str, load: dict[str, Any]):
-    x, step = two(mode, slots=8.0, **load), balance(Case(), "saturated", slots=1.0)
-    first = READS + DELAY + ENGINE["request"] + step.decode
+    x, step = two(mode, slots=8.0, **load), decoding(1.0)
+    first = READING_TIME + DELAY + ENGINE["request"] + step
     assert float(x.steady.ttft.mean) == pytest.approx(first, rel=1e-4)
-    # steps of the decode pool are those of `serve` without prompts
-    assert float(x.steady.step) == pytest.approx(float(step.decode), rel=1e-5)
-    assert float(x.steady.tpot.mean) == pytest.approx(float(step.decode), rel=1e-5)
+    assert float(x.steady.step) == pytest.approx(step, rel=1e-5)
+    assert float(x.steady.tpot.mean) == pytest.approx(step, rel=1e-5)
 
 
 def test_energy_of_both_pools():
     """W of a GPU of each pool by hand, at 20 requests/s with 2 and 1 workers."""
     x = two("open", prefill=2, slots=32.0, rate=20.0)
     each = READING * READ * 400 * 1.4 + STATIC * ADDED * 400 + IDLE * GAPS
-    watts = 10 * each + (1 - 10 * READS) * IDLE
+    watts = 10 * each + (1 - 10 * READING_TIME) * IDLE
     assert float(x.power) == pytest.approx(watts, rel=1e-6)
-    assert float(x.load) == pytest.approx(10 * READS, rel=1e-6)
+    assert float(x.load) == pytest.approx(10 * READING_TIME, rel=1e-6)
     assert float(x.steady.flow) == pytest.approx(20 * 100, rel=1e-6)
-    most = (
-        2 / READS,
-        32 / (100 * float(balance(Case(), "saturated", slots=32.0).decode)),
-    )
+    most = (2 / READING_TIME, 32 / (100 * decoding(32.0)))
     assert x.most == pytest.approx(most, rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    "workers, load, cv", [(1, 0.7, 1.0), (4, 0.8, 1.5), (6, 0.8, 0.5)]
-)
+@pytest.mark.parametrize("workers, load, cv", [(1, 0.7, 1.0), (4, 0.8, 1.5)])
 def test_waits_are_those_of_a_simulated_queue(workers: int, load: float, cv: float):
     random, number = np.random.default_rng(1), 150_000
     sigma = math.sqrt(math.log1p(cv**2))
@@ -90,10 +85,7 @@ def test_a_closed_loop_is_the_exact_chain():
     clients, slots, workers = 12, 4.0, 2
     x = two("closed", prefill=workers, slots=slots, clients=float(clients))
     away = DELAY + ENGINE["request"]
-    step = {
-        b: float(balance(Case(), "saturated", slots=float(b)).decode)
-        for b in range(1, 5)
-    }
+    step = {b: decoding(float(b)) for b in range(1, 5)}
     rates = np.zeros((clients + 1, clients + 1))
     for j in range(clients + 1):  # requests with the decode pool
         b = min(max(j, 1), 4)
@@ -101,13 +93,10 @@ def test_a_closed_loop_is_the_exact_chain():
         if j:
             rates[j, j - 1] = ends
         if j < clients:
-            rates[j, j + 1] = min(clients - j, workers) / READS
+            rates[j, j + 1] = min(clients - j, workers) / READING_TIME
     generator = rates - np.diag(rates.sum(1))
-    p = np.linalg.lstsq(
-        np.vstack([generator.T, np.ones(clients + 1)]),
-        np.append(np.zeros(clients + 1), 1.0),
-        rcond=None,
-    )[0]
+    one = np.ones(clients + 1)
+    p, *_ = np.linalg.lstsq(np.vstack([generator.T, one]), np.append(0 * one, 1.0))
     flow = sum(p[j] * rates[j, j - 1] for j in range(1, clients + 1))
     assert float(x.steady.flow) == pytest.approx(100 * flow, rel=1e-5)
     # Little's law: clients = requests/s x (first token + the others)
@@ -147,10 +136,8 @@ def test_workers_are_the_least_that_keep_the_limits():
     assert x["ttft_s"]["p95"] <= 0.345 and x["pools"]["prefill"]["utilization"] <= 0.85
     less = apart(MODEL, "a100-sxm-80gb", LOAD, prefill={"workers": number - 1}).summary
     assert less["ttft_s"]["p95"] > 0.345
-    free = dataclasses.replace(LOAD, slo_ttft=None)
-    assert apart(MODEL, "a100-sxm-80gb", free).summary["pools"]["prefill"][
-        "workers"
-    ] < (number)
+    free = apart(MODEL, "a100-sxm-80gb", dataclasses.replace(LOAD, slo_ttft=None))
+    assert free.summary["pools"]["prefill"]["workers"] < number
     watts = [pool["avg_power_w"] for pool in x["pools"].values()]
     assert sum(watts) / (200 * 64) == pytest.approx(x["energy_j_per_output_token"])
     assert sum(x["pools"][y]["num_gpus"] for y in x["pools"]) == x["num_gpus"]
@@ -158,23 +145,16 @@ def test_workers_are_the_least_that_keep_the_limits():
 
 @pytest.mark.slow
 def test_pools_of_a_large_model():
-    """Llama-3.1-70B: a prefill worker is an estimate of a prompt, the decode pool's
-    step that of `serve` without prompts, the KV cache 2 x 80 x 8 x 128 x 2 B a token;
-    rates of two GPU types."""
-    name, clock = "llama-3.1-70b", (1080e6,)
-    load = Load(rate=1e-3, input_len=1024, output_len=256, max_batch=16)
-    x = apart(
-        name, "h100-sxm", load, dtype="fp8", prefill={"tp": 2, "sm_clock": clock},
-        decode={"gpu": "h200-sxm", "tp": 4},
-    ).summary  # fmt: skip
+    """Llama-3.1-70B beside estimates of prompts and steps; rates of two GPU types."""
+    name, one = "llama-3.1-70b", {"tp": 2, "sm_clock": (1080e6,)}
+    lengths, fp8 = {"input_len": 1024, "output_len": 256}, {"dtype": "fp8"}
+    load, other = Load(rate=1e-3, max_batch=16, **lengths), {"gpu": "h200-sxm", "tp": 4}
+    x = apart(name, "h100-sxm", load, **fp8, prefill=one, decode=other).summary
     prompt = de.estimate(
-        name, "h100-sxm", phase="prefill", input_len=1024, dtype="fp8", tp=2,
-        sm_clock=clock,
-    ).summary  # fmt: skip
-    step = steady_state(
-        name, "h200-sxm", Load(max_batch=1, input_len=1024, output_len=256), tp=4,
-        dtype="fp8",
-    ).summary["step_s"]  # fmt: skip
+        name, "h100-sxm", phase="prefill", input_len=1024, **fp8, **one
+    ).summary
+    alone = Load(max_batch=1, **lengths)
+    step = steady_state(name, "h200-sxm", alone, tp=4, **fp8).summary["step_s"]
     assert x["step_s"]["mean"] == pytest.approx(step["decode_only"], rel=1e-3)
     size = 1024 * 2 * 80 * 8 * 128 * 2
     assert x["kv_transfer_s"] == pytest.approx(20e-6 + size / (2 * 50e9))
@@ -186,10 +166,10 @@ def test_pools_of_a_large_model():
     assert pool["utilization"] == pytest.approx(1e-3 * prompt["time_s"], rel=0.02)
     assert prompt["time_s"] == pytest.approx(0.158, rel=0.02)
     assert prompt["energy_j"] == pytest.approx(79.4, rel=0.02)
-    busy = apart(
-        name, "h100-sxm", dataclasses.replace(load, rate=4), dtype="fp8",
-        prefill={"tp": 2, "sm_clock": clock, "workers": 1}, decode={"tp": 4},
-    ).summary["pools"]["prefill"]  # fmt: skip
+    load = dataclasses.replace(load, rate=4)
+    both = apart(name, "h100-sxm", load, **fp8, prefill=one | {"workers": 1},
+                 decode={"tp": 4})  # fmt: skip
+    busy = both.summary["pools"]["prefill"]
     more = (busy["avg_power_w"] - pool["avg_power_w"]) / (4 - 1e-3)
     idle = pool["avg_power_w"] * pool["utilization"] / 1e-3  # while it reads a prompt
     assert more + idle == pytest.approx(prompt["energy_j"], rel=0.03)

@@ -1,11 +1,9 @@
-"""A server in balance, of made-up costs: by hand, by a chain, and step by step."""
+"""A server in balance, of made-up costs: by hand and by a chain."""
 
 import math
 
 import numpy as np
 import pytest
-
-from diffenergy.serving import QUANTILES
 
 from .builders import ADDED, CLOCKS, ENGINE, IDLE, Case, balance, by_hand
 
@@ -60,7 +58,7 @@ def test_a_saturated_server(name: str):
     assert result.feasible and math.isnan(result.waiting)
 
 
-@pytest.mark.parametrize("clients", [0.25, 1.0, 10.0, 24.0, 60.0])
+@pytest.mark.parametrize("clients", [0.25, 10.0, 24.0])
 def test_a_closed_loop(clients: float):
     """16 slots: more clients wait, less than one leave the board idle."""
     case, slots = Case(), min(max(clients, 1.0), 16.0)
@@ -79,14 +77,14 @@ def test_a_closed_loop(clients: float):
     assert result.e2e.mean == pytest.approx(whole, rel=1e-6)
 
 
-@pytest.mark.parametrize("phi", [1.0, 0.25])
-def test_the_first_wave_of_a_benchmark_reads_all_prompts_at_once(phi: float):
+def test_the_first_wave_of_a_benchmark_reads_all_prompts_at_once():
     case = Case()
-    result = balance(case, "closed", slots=16.0, clients=24.0, phi=phi)
-    x = by_hand(case, 16.0, 1 - phi)  # all 16 prompts fit a chunk
-    assert result.step == pytest.approx(x.time)
-    wait = 8 * x.time / 16 * 100
-    assert result.ttft.mean == pytest.approx(to_first(case, 16.0, wait, phi), rel=1e-9)
+    for phi in (1.0, 0.25):
+        result = balance(case, "closed", slots=16.0, clients=24.0, phi=phi)
+        x = by_hand(case, 16.0, 1 - phi)  # all 16 prompts fit a chunk
+        assert result.step == pytest.approx(x.time)
+        first = to_first(case, 16.0, 8 * x.time / 16 * 100, phi)
+        assert result.ttft.mean == pytest.approx(first, rel=1e-9)
 
 
 def chain(case: Case, rate: float, slots: int) -> dict[str, float]:
@@ -109,7 +107,7 @@ def chain(case: Case, rate: float, slots: int) -> dict[str, float]:
     }
 
 
-@pytest.mark.parametrize("rate, slots", [(0.5, 32), (8.0, 32), (20.0, 32), (7.0, 8)])
+@pytest.mark.parametrize("rate, slots", [(1e-6, 32), (8.0, 32), (20.0, 32), (7.0, 8)])
 def test_an_open_loop_is_a_chain(rate: float, slots: int):
     case = Case()
     result = balance(case, "open", slots=float(slots), rate=rate)
@@ -118,60 +116,13 @@ def test_an_open_loop_is_a_chain(rate: float, slots: int):
     for key, value in expected.items():
         assert getattr(result, key) == pytest.approx(value, rel=1e-6, abs=1e-12), key
     assert result.tpot.mean == pytest.approx(expected["running"] / (100 * rate))
-
-
-def test_a_request_alone_reads_and_begins():
-    case = Case()
-    result = balance(case, "open", slots=32.0, rate=1e-6)
-    read = ADDED * 400 + ENGINE["prompt"] + ENGINE["request"]
-    assert result.ttft.mean == pytest.approx(read, rel=1e-4)
-    assert result.tpot.mean == pytest.approx(by_hand(case, 1.0).time, rel=1e-2)
-
-
-def served(case: Case, rate: float, requests: int) -> tuple[np.ndarray, np.ndarray]:
-    """Times to the first token and of the others (s) of Poisson requests, step by
-    step: all that have come are read beside those that run."""
-    random = np.random.default_rng(5)
-    arrival = np.cumsum(random.exponential(1 / rate, requests))
-    decode = [0.0, *(by_hand(case, float(n)).decode for n in range(1, 200))]
-    read = ADDED * case.prompt
-    first, last = np.zeros(requests), np.zeros(requests)
-    now, next_, running = 0.0, 0, dict[int, int]()
-    while next_ < requests or running:
-        if not running and arrival[next_] > now:
-            now = arrival[next_]
-        new = []
-        while next_ < requests and arrival[next_] <= now:
-            new.append(next_)
-            next_ += 1
-        now += decode[len(running)] + len(new) * read
-        now += ENGINE["prompt"] if new else 0.0
-        for i in list(running):
-            running[i] -= 1
-            if not running[i]:
-                last[i] = now
-                del running[i]
-        for i in new:
-            first[i], running[i] = now, int(case.output) - 1
-    return first - arrival + ENGINE["request"], (last - first) / (case.output - 1)
-
-
-@pytest.mark.parametrize("rate", [6.0, 20.0])
-def test_an_open_loop_step_by_step(rate: float):
-    """6,000 requests; a quarter and seven tenths of what can be served."""
-    case = Case()
-    result = balance(case, "open", slots=190.0, rate=rate)
-    ttft, tpot = served(case, rate, 6_000)
-    assert result.tpot.mean == pytest.approx(tpot.mean(), rel=0.03)
-    assert result.ttft.mean == pytest.approx(ttft.mean(), rel=0.06)
-    for i, level in enumerate(QUANTILES[:3]):
-        expected = np.quantile(ttft, level)
-        assert result.ttft.quantiles[i] == pytest.approx(expected, rel=0.1), level
+    if rate < 0.1:  # a request alone reads and begins
+        read = ADDED * 400 + ENGINE["prompt"] + ENGINE["request"]
+        assert result.ttft.mean == pytest.approx(read, rel=1e-4)
 
 
 def test_a_limit_of_power_lowers_the_clock():
-    """P of kernels falls as the clock squared, their time rises as it falls. Steps
-    without a prompt draw less than others: below their power both kinds are held."""
+    """Steps without a prompt draw less: below their power both kinds are held."""
     case, plain = Case(core=1.0), by_hand(Case(), 40.0, share=0.0)
     free = balance(case, "saturated", slots=40.0)
     lowest = balance(case._replace(cap=1.0), "saturated", slots=40.0)

@@ -22,8 +22,7 @@ DEEPSEEK: dict[str, Any] = dict(tp=8, dtype="nvfp4", kv_dtype="fp8", engine="trt
 
 
 def test_the_fullest_group_sets_the_step():
-    """64 sequences at random over 4 groups: 16 + 1.03 x 4 in the fullest one. All GPUs
-    wait for it; prompts cost the mean GPU a half of what they cost in their group."""
+    """64 sequences over 4 groups: 16 + 1.03 x 4 in the fullest, for which all wait."""
     case, full = Case(prompt=1.0, output=10_000), 16 + 1.03 * 4
     there = Groups(*map(jnp.asarray, (4.0, 1.03, 0.5)))
     at = dataclasses.replace(server(case), groups=there)
@@ -45,8 +44,7 @@ def test_sequences_fall_on_groups_at_random():
 
 
 def test_rows_of_a_gpu_with_a_group():
-    """16 sequences here, 128 in all: attention sees all heads of 16, experts the tokens
-    of all and of the fullest rank, and a token goes to as many ranks as experts."""
+    """16 sequences here, 128 in all; a token goes to as many ranks as experts."""
     whole: Any = load_model("deepseek-v3")
     model = whole.placed(ModelShare(ModelSplit(1, 8)))
     request = model.request(phase="decode", batch=1, input_len=1)
@@ -64,8 +62,7 @@ def test_rows_of_a_gpu_with_a_group():
 
 
 def test_a_latent_cache_is_held_once():
-    """8 GPUs with a latent of every sequence each, or of an eighth of them: as many
-    times the requests, less what attention weights take that are not divided."""
+    """8 GPUs with a latent of every sequence each, or of an eighth of them."""
     load = Load(rate=1, input_len=4096, output_len=1024)
     one = deploy("deepseek-v3", "b200-sxm", load, **DEEPSEEK)
     both = deploy("deepseek-v3", "b200-sxm", load, **DEEPSEEK, attention_dp=8)

@@ -34,20 +34,14 @@ def generations(rate: float, decode: float, shared: float, times: np.ndarray):
     [(0.021, (0.01, 0.02, 0.03, 0.03)), (0.0, (0.01, 0.03, 0.06, 0.12))],
 )
 def test_moments_of_generations(shared: float, bounds: tuple[float, ...]):
-    """Beside decoding and in steps of their own (where the chance of a generation
-    without a prompt matters, which takes S for gamma distributed), 60 % of the time
-    spent on prompts."""
-    decode = 0.02
-    random = np.random.default_rng(1)
-    times = np.sort(random.uniform(0.05, 0.25, len(TAIL)))
+    """60 % of the time on prompts, beside decoding and in steps of their own."""
+    times = np.sort(np.random.default_rng(1).uniform(0.05, 0.25, len(TAIL)))
     rate = 0.6 / float(times @ TAIL)
-    drawn = generations(rate, decode, shared, times)
-    alone, step = jnp.asarray(decode), jnp.asarray(shared)
-    d = _moments(jnp.asarray(times))
-    result = _generation(jnp.asarray(rate), alone, step, d)
-    expected = [np.mean(drawn**k) for k in (1, 2, 3, 4)]
-    for ours, theirs, bound in zip(result, expected, bounds, strict=True):
-        assert float(ours) == pytest.approx(theirs, rel=bound)
+    drawn = generations(rate, 0.02, shared, times)
+    numbers = (jnp.asarray(x) for x in (rate, 0.02, shared))
+    result = _generation(*numbers, _moments(jnp.asarray(times)))
+    for k, bound in enumerate(bounds, 1):
+        assert float(result[k - 1]) == pytest.approx(np.mean(drawn**k), rel=bound)
 
 
 def test_prompts_alone_are_a_queue_of_one_server():
@@ -61,7 +55,7 @@ def test_prompts_alone_are_a_queue_of_one_server():
     assert float(s2 / s1) == pytest.approx(rate * time**2 / (1 - r**2), rel=1e-6)
 
 
-@pytest.mark.parametrize("skew", [-1.0, 0.0, 0.7, 2.0, 5.0])
+@pytest.mark.parametrize("skew", [-1.0, 0.0, 5.0])
 def test_a_skewed_time(skew: float):
     """Quantiles and shares of Pearson's type III at mean 3 and deviation 0.5."""
     numbers = (3.0, 0.25, skew * 0.125, 0.0, 1.0)
@@ -92,8 +86,7 @@ def test_a_wait_before_it():
 
 
 def test_crowded_gaps_keep_their_mean():
-    """Generalized Poisson: mean nu, variance nu / (1 - c)^2; with c the share of time
-    spent on prompts of one length, Borel and Tanner's busy periods."""
+    """Generalized Poisson: mean nu, variance nu / (1 - c)^2."""
     nu, c, time = 0.6, 0.4, 0.03
     numbers = (jnp.asarray(x) for x in (0.01, [time] * 16, nu, 0.0, c))
     result = gaps(*numbers)
@@ -105,57 +98,31 @@ def test_crowded_gaps_keep_their_mean():
     assert none == pytest.approx(np.exp(-nu * (1 - c)))
 
 
-@pytest.fixture(scope="module")
-def served():
-    load = Load(rate=1.0, max_batch=128, input_len="lognormal:512:1", slo_ttft=0.08)
-    result = deploy("qwen3-8b", "h100-sxm", load)
-    return result, result.costs()
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("schedule", ["chunked", "prefill-first"])
-def test_latencies_rise_with_the_rate(served, schedule: Any):
-    """From one request in 20 s to 95 % of saturation, means and percentiles; and fewer
-    keep a limit."""
-    load = {"rate": 1.0, "max_batch": 128, "input_len": 1000, "slo_ttft": 0.12}
-    place = deploy("qwen3-8b", "h100-sxm", Load(**load), schedule=schedule)
-    costs = place.costs()
-    top = steady_state("qwen3-8b", "h100-sxm", load, schedule=schedule).summary
-    rates = jnp.linspace(0.05, 0.95 * top["saturation_request_rate_per_s"], 120)
-    result = jax.jit(jax.vmap(lambda rate: place.steady(costs, rate=rate)))(rates)
-    for latency in (result.ttft, result.e2e):
-        assert bool(jnp.all(jnp.diff(latency.mean) > 0))
-        assert bool(jnp.all(jnp.diff(latency.quantiles[:, 1:], axis=0) > 0))
-    assert bool(jnp.all(jnp.diff(result.ttft.within_limit) < 1e-9))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rate", [0.5, 8.0, 20.0])
-def test_derivatives_by_the_rate(served, rate: float):
+def test_derivatives_by_the_rate():
     """Of the mean and of all percentiles, beside central differences."""
-    result, costs = served
+    load = Load(rate=1.0, max_batch=128, input_len="lognormal:512:1", slo_ttft=0.08)
+    place = deploy("qwen3-8b", "h100-sxm", load)
+    costs = place.costs()
 
     def times(rate: Any) -> Any:
-        x = result.steady(costs, rate=rate).ttft
+        x = place.steady(costs, rate=rate).ttft
         return jnp.append(x.quantiles, x.mean)
 
-    at = jnp.asarray(rate)
-    own = jax.jit(lambda x: jax.jvp(times, (x,), (jnp.ones_like(x),))[1])(at)
-    step = 1e-4 * rate
-    run = jax.jit(times)
-    slopes = (run(at + step) - run(at - step)) / (2 * step)
-    assert bool(jnp.all(jnp.isfinite(own)))
-    np.testing.assert_allclose(own, slopes, rtol=2e-3)
-    back = jax.jit(jax.grad(lambda x: times(x)[-1]))(at)
-    assert float(back) == pytest.approx(float(own[-1]), rel=1e-9)
+    forward = jax.jit(lambda x: jax.jvp(times, (x,), (jnp.ones_like(x),)))
+    back = jax.jit(jax.grad(lambda x: times(x)[-1]))
+    for rate in map(jnp.asarray, (0.5, 8.0, 20.0)):
+        step = 1e-4 * rate
+        (up, _), (_, own), (down, _) = (forward(rate + x) for x in (step, 0.0, -step))
+        assert bool(jnp.all(jnp.isfinite(own)))
+        np.testing.assert_allclose(own, (up - down) / (2 * step), rtol=2e-3)
+        assert float(back(rate)) == pytest.approx(float(own[-1]), rel=1e-9)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SERVERS)
 @pytest.mark.parametrize("share", [0.3, 0.75])
 def test_the_closed_form_beside_the_simulator(name: str, share: float):
-    """20,000 requests after seed 7: mean within 10, p95 15 and p99 25 %; the requests
-    that keep the simulator's 95th percentile are 95 %."""
     ours, theirs = (x["ttft_s"] for x in compare(SERVERS[name], share))
     for figure, bound in (("mean", 0.1), ("p95", 0.15), ("p99", 0.25)):
         assert ours[figure] == pytest.approx(theirs[figure], rel=bound)
@@ -174,8 +141,7 @@ def test_beyond_three_quarters_the_answer_says_so():
 
 @pytest.mark.slow
 def test_goodput_counts_those_that_wait_behind_prompts():
-    """70B in fp8 on two H100 at 4 requests a second, 200 ms: of Poisson traffic the
-    simulator serves 64 % in time (20,000 requests, seed 7)."""
+    """70B in fp8 on two H100: the simulator serves 64 % in time."""
     server = SERVERS["70B fp8, 2 H100"]
     load = {"rate": 4, "input_len": 1000, "output_len": 250, "slo_ttft": 0.2}
     result = steady_state(server.model, server.gpu, load, **server.options).summary

@@ -26,7 +26,6 @@ from diffenergy.serving._step.power import governed, power_at, time_weights
 MIXES: list[dict[str, Any]] = [
     dict(input_len=4096, output_len=16),
     dict(input_len="lognormal:512:1", output_len="lognormal:128:0.8"),
-    dict(input_len=16, output_len=1024),
 ]
 
 SHARES, BATCHES = (0.35, 0.5, 0.7, 1.0), (1.0, 17.0, 100.0, 256.0)
@@ -51,7 +50,7 @@ def step(bound: float) -> tuple[jax.Array, jax.Array]:
     return time, 100 * (CLOCKS / 1e9) ** 2 * time
 
 
-@pytest.mark.parametrize("bound", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("bound", [0.0, 0.4])
 def test_the_clock_of_a_power_law(bound: float):
     """P = 100 W (f / GHz)^2: 144 W allow 1.2 GHz; 900 W all; 20 W less than the lowest
     clock draws (25 W)."""
@@ -66,9 +65,9 @@ def test_the_clock_of_a_power_law(bound: float):
     assert (float(free.clock), bool(free.feasible)) == (2.0e9, True)
     assert float(free.power) == pytest.approx(400.0, rel=1e-12)
     # a lower request goes before the limit
-    load_arrays = governed(CLOCKS, *run, jnp.asarray(0.8e9), jnp.asarray(144.0))
-    assert float(load_arrays.clock) == 0.8e9
-    assert float(load_arrays.power) == pytest.approx(64.0, rel=1e-12)
+    slow = governed(CLOCKS, *run, jnp.asarray(0.8e9), jnp.asarray(144.0))
+    assert float(slow.clock) == 0.8e9
+    assert float(slow.power) == pytest.approx(64.0, rel=1e-12)
     low = governed(CLOCKS, *run, top, jnp.asarray(20.0))
     assert not bool(low.feasible) and float(low.clock) == pytest.approx(0.5e9)
     assert float(low.lowest) == pytest.approx(25.0, rel=1e-12)
@@ -108,8 +107,7 @@ def on_grid(server: Server, caps: jax.Array, batches: jax.Array) -> Steady:
 
 
 def check_limits(gpu: str):
-    """Mean power keeps the limit, or the limit is infeasible; a lower limit never makes
-    more tokens; W = J a token x tokens a second."""
+    """W keep the limit, or it is infeasible; a lower one never makes more tokens."""
     caps = np.array([at_limit(gpu, x * read_gpu(gpu).values["tdp"]) for x in SHARES])
     for mix in MIXES:
         result = deploy("qwen3-0.6b", gpu, Load(max_batch=256, **mix))
@@ -135,47 +133,22 @@ def test_no_server_of_any_gpu_draws_more_than_its_limit():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "model, gpu, options, load, watts, step, joules, clock",
-    [
-        ("llama-3.1-8b", "h100-sxm", {},
-         dict(max_batch=512, input_len=4096, output_len=16),
-         693.0, 0.2178, 4.735, 1556),
-        ("qwen3-8b", "h100-sxm", dict(power_limit=[300.0]), dict(max_batch=256),
-         297.0, 0.0683, 0.0793, 1087),
-    ],
-)  # fmt: skip
-def test_published_excesses(model, gpu, options, load, watts, step, joules, clock):
-    """733 W on a board of 700 W and 314 W under a limit of 300 W before steps were
-    composed; watts, s a step, J a token and MHz of a prototype that priced five
-    clocks."""
-    x = steady_state(model, gpu, Load(**load), **options).summary
-    assert x["avg_power_per_gpu_w"] == pytest.approx(watts, rel=0.005)
-    assert x["avg_power_per_gpu_w"] <= watts + 1e-6
-    assert x["step_s"]["mean"] == pytest.approx(step, rel=0.015)
-    assert x["energy_j_per_output_token"] == pytest.approx(joules, rel=0.015)
-    assert x["sm_clock_mhz"] == pytest.approx(clock, rel=0.015)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("limit", [200, 300, 450])
-def test_a_table_agrees_with_its_own_clock(limit: int):
+def test_a_table_agrees_with_its_own_clock():
     """Between the clocks of the table: priced again at the clock that a limit allows,
     the same step is within 0.2 % in time and 1 % in power."""
     load = Load(max_batch=256, input_len=16, output_len=4096)  # hardly any prompts
-    x = steady_state("qwen3-8b", "h100-sxm", load, power_limit=[float(limit)]).summary
-    free = steady_state(
-        "qwen3-8b", "h100-sxm", load, sm_clock=[1e6 * x["sm_clock_mhz"]]
-    ).summary
-    assert x["step_s"]["mean"] == pytest.approx(free["step_s"]["mean"], rel=2e-3)
-    assert x["avg_power_w"] == pytest.approx(free["avg_power_w"], rel=1e-2)
+    for limit in (200.0, 450.0):
+        x = steady_state("qwen3-8b", "h100-sxm", load, power_limit=limit).summary
+        clock = 1e6 * x["sm_clock_mhz"]
+        free = steady_state("qwen3-8b", "h100-sxm", load, sm_clock=clock).summary
+        assert x["step_s"]["mean"] == pytest.approx(free["step_s"]["mean"], rel=2e-3)
+        assert x["avg_power_w"] == pytest.approx(free["avg_power_w"], rel=1e-2)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["chunked", "prefill-first"])
 def test_every_step_of_a_trace_keeps_the_limit(schedule: Any):
-    """Bursts of long prompts beside decoding, under half the board's power: any second
-    of it, since every step does."""
+    """Bursts of long prompts beside decoding, under half the board's power."""
     random = np.random.default_rng(1)
     trace = {
         "arrival_s": np.sort(random.choice([0.0, 2.0, 2.5], 60)),

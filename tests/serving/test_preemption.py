@@ -39,7 +39,6 @@ def with_memory(server: Any, tokens: float) -> Any:
 class One:
     """A request in the plain loop."""
 
-    number: int
     arrival: float
     prompt: int
     output: int
@@ -51,8 +50,7 @@ class One:
 
 
 def plain(server: Any, requests: list[One], tokens: int, limit: int) -> dict[str, Any]:
-    """Step by step, one request after the other: running ones get a block or the
-    youngest is dropped, waiting ones are admitted in order."""
+    """One request after the other, as a scheduler like vLLM's does."""
     costs, engine = server.costs, server.engine
 
     @jax.jit
@@ -127,17 +125,15 @@ def plain(server: Any, requests: list[One], tokens: int, limit: int) -> dict[str
 
 def simulated(server: Any, arrival: Any, prompt: Any, output: Any) -> Any:
     columns = (np.asarray(x, float) for x in (arrival, prompt, output))
-    requests = Requests(
-        *map(jnp.asarray, (*columns, len(arrival), np.zeros(len(arrival))))
-    )
-    return jax.device_get(
-        jax.jit(run)(server, requests, jnp.asarray(SLOTS), Sizes(SLOTS, TURNS))
-    )
+    none = np.zeros(len(arrival))
+    requests = Requests(*map(jnp.asarray, (*columns, len(arrival), none)))
+    slots, sizes = jnp.asarray(SLOTS), Sizes(SLOTS, TURNS)
+    return jax.device_get(jax.jit(run)(server, requests, slots, sizes))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tokens", [100_000, 1600, 1200, 960])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("tokens", [100_000, 1600, 960])
+@pytest.mark.parametrize("seed", range(3))
 def test_it_is_the_plain_loop(server, tokens: int, seed: int):
     """Turns of alike steps against single steps: the same drops, times to rounding."""
     random = np.random.default_rng(seed)
@@ -147,12 +143,8 @@ def test_it_is_the_plain_loop(server, tokens: int, seed: int):
     output = random.integers(1, 500, number)
     small = with_memory(server, tokens)
     result = simulated(small, arrival, prompt, output)
-    requests = [
-        One(i, *x)
-        for i, x in enumerate(
-            zip(arrival.tolist(), prompt.tolist(), output.tolist(), strict=True)
-        )
-    ]
+    columns = (x.tolist() for x in (arrival, prompt, output))
+    requests = [One(*x) for x in zip(*columns, strict=True)]
     hand = plain(small, requests, tokens, SLOTS)
     dropped = int(result.turns.dropped[: result.taken].sum())
     assert dropped == hand["dropped"] and (dropped > 0) == (tokens < 100_000)
@@ -163,25 +155,3 @@ def test_it_is_the_plain_loop(server, tokens: int, seed: int):
     generated = result.turns.running * result.turns.steps
     entered = (~np.isnan(result.first)).sum() + result.turns.resumed.sum()
     assert generated.sum() + entered == pytest.approx(output.sum())
-
-
-@pytest.mark.slow
-def test_two_that_do_not_fit_together(server):
-    """Each of 128 prompt tokens (8 blocks) makes 64 (4 blocks): 12 blocks each. With 20
-    both are admitted and grow until the 20th is full: the first's 33rd token after its
-    first finds none, the younger is dropped, comes back when the older is done, and
-    reads its prompt and the tokens that it had."""
-    small = with_memory(server, 20 * BLOCK)
-    result = simulated(small, [0.0, 0.0], [128, 128], [64, 64])
-    taken = result.turns
-    assert taken.dropped.sum() == 1 and taken.resumed.sum() == 1
-    assert result.first[0] == result.first[1]  # one step reads both prompts
-    reads = taken.prompt[taken.prompt > 0]
-    # 32 tokens after the first fill two blocks more each: 33 were made
-    assert reads.tolist() == [256, 128 + 33]
-    assert result.last[1] > result.last[0]
-    assert taken.away.sum() == pytest.approx(
-        result.turns.time[taken.resumed > 0].sum()
-        + (result.last[0] - result.first[0]) * 31 / 63,
-        rel=0.02,
-    )

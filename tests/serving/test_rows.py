@@ -11,7 +11,6 @@ from json_keys import check
 
 import diffenergy as de
 from diffenergy.hardware import read_gpu
-from diffenergy.results import Infeasible
 from diffenergy.serving import Load, deploy, fit, is_serving, steady_state
 from diffenergy.serving._engine import constants, engine_of, levels
 from diffenergy.serving._fitting.fit import ENERGY_FACTORS, read_serving
@@ -19,8 +18,8 @@ from diffenergy.serving._step.rows import PARTS, Step, listing
 from diffenergy.workload import ModelShare, ModelSplit, assemble, load_model
 
 KINDS = (
-    "qwen3-8b", "deepseek-v3", "qwen3.5-9b", "gpt-oss-20b", "gpt2", "llama-4-scout",
-    "gemma-4-26b-a4b", "nemotron-3-nano",
+    "deepseek-v3", "qwen3.5-9b", "gpt-oss-20b", "gpt2", "gemma-4-26b-a4b",
+    "nemotron-3-nano",
 )  # fmt: skip
 TABLE = """gpu,model,engine,max_batch,running_requests,input_len,output_len,tpot_s
 h100-sxm,qwen3-0.6b,vllm,16,15.9,256,128,0.0050
@@ -31,8 +30,6 @@ h100-sxm,qwen3-0.6b,vllm,64,63.5,256,128,0.0085
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_mixed_step(name: str):
-    """Products see the tokens of both kinds, the head one a sequence, attention and
-    recurrences their own."""
     model: Any = load_model(name)
     request = model.request(phase="decode", batch=1, input_len=1)
     result, parts = listing(model, request, Step(24, 900, 512))
@@ -51,71 +48,56 @@ def test_a_mixed_step(name: str):
 
 
 def test_a_step_without_prompts_is_a_decode_step():
+    """And a prompt of one token is a sequence that decodes."""
     model: Any = load_model("qwen3-8b")
     request = model.request(phase="decode", batch=32, input_len=700)
-    ours, _ = listing(model, request, Step(32, 700))
-    theirs = model.listings(phase="decode", batch=32, input_len=700)[0]
-    assert sorted(map(str, ours.kernels)) == sorted(map(str, theirs.kernels))
-
-
-@pytest.mark.parametrize("clock", [0, -1])
-def test_a_table_has_the_estimates_of_its_steps(clock: int):
-    """Of 1, 8 and 16 sequences, at one and two times the context of the table, and of
-    512 tokens of a prompt beside 15; at the lowest and the highest clock."""
-    place = deploy(
-        "qwen3-0.6b", "h100-sxm", Load(max_batch=8, output_len=64), chunk=512
+    ours, one, more = (
+        sorted(map(str, listing(model, request, step)[0].kernels))
+        for step in (Step(32, 700), Step(255, 900, 1, 700), Step(256, 900))
     )
+    theirs = model.listings(phase="decode", batch=32, input_len=700)[0]
+    assert ours == sorted(map(str, theirs.kernels))
+    assert one == more
+
+
+def test_a_table_has_the_estimates_of_its_steps():
+    """Of sequences and of a prompt beside some, at the lowest and highest clock."""
+    load = Load(max_batch=8, output_len=64)
+    place = deploy("qwen3-0.6b", "h100-sxm", load, chunk=512)
     costs = place.costs()
     near, far = (scale * int(costs.context) for scale in (1, 2))
     steps = Step(1, near), Step(8, far), Step(16, near), Step(15, near, 512)
     work = assemble([listing(place.model, place.request, step)[0] for step in steps])
-    point = dataclasses.replace(place.point, sm_clock=costs.clocks[clock])
-    phases = de.estimate(work, place.gpu, point).phases
     at = jnp.searchsorted(costs.batches, jnp.array([1, 8, 16]))
     more = jnp.array([0.0, far - near, 0.0])[:, None]
-    time = (costs.time[clock, at] + costs.slope[clock, at] * more).sum(-1)
-    energy = (costs.energy[clock, at] + costs.energy_slope[clock, at] * more).sum(-1)
-    static = costs.static[clock, at]
-    beside = clock, list(costs.beside).index(16), list(costs.prompts).index(512)
-    time = jnp.append(time, time[2] + costs.added_time[beside].sum())
-    energy = jnp.append(energy, energy[2] + costs.added_energy[beside])
-    energy += time * jnp.append(static, static[2])
-    np.testing.assert_allclose(phases.time, time, rtol=1e-6)
-    np.testing.assert_allclose(phases.energy, energy, rtol=0.03)
+    for clock in (0, -1):
+        point = dataclasses.replace(place.point, sm_clock=costs.clocks[clock])
+        phases = de.estimate(work, place.gpu, point).phases
+        time = (costs.time[clock, at] + costs.slope[clock, at] * more).sum(-1)
+        energy = costs.energy[clock, at] + costs.energy_slope[clock, at] * more
+        energy, static = energy.sum(-1), costs.static[clock, at]
+        beside = clock, list(costs.beside).index(16), list(costs.prompts).index(512)
+        time = jnp.append(time, time[2] + costs.added_time[beside].sum())
+        energy = jnp.append(energy, energy[2] + costs.added_energy[beside])
+        energy += time * jnp.append(static, static[2])
+        np.testing.assert_allclose(phases.time, time, rtol=1e-6)
+        np.testing.assert_allclose(phases.energy, energy, rtol=0.03)
 
 
-def test_a_prompt_of_one_token_is_a_sequence_that_decodes():
-    model: Any = load_model("qwen3-8b")
-    request = model.request(phase="decode", batch=1, input_len=1)
-    ours, theirs = (
-        listing(model, request, step)[0].kernels
-        for step in (Step(255, 900, 1, 700), Step(256, 900))
-    )
-    assert sorted(map(str, ours)) == sorted(map(str, theirs))
-
-
-@pytest.mark.parametrize(
-    ("name", "dtype", "parts_of"),
-    [
-        ("deepseek-v3", None, ("experts", "small")),
-        ("deepseek-v3", "nvfp4", ("experts", "small")),
-        ("gpt-oss-20b", "bf16", ("linear", "linear")),
-        ("qwen3-30b-a3b", None, ("linear", "linear")),
-    ],
-)
-def test_parts_of_a_mixture(name: str, dtype: str | None, parts_of: tuple[str, str]):
+def test_parts_of_a_mixture():
     """Experts below 16 bits run by libraries of their own, which fuse what stands
-    around them."""
-    model: Any = load_model(name)
-    request = model.request(phase="decode", batch=1, input_len=1, dtype=dtype)
-    result, parts = listing(model, request, Step(24, 900))
-    of = {row["op"]: x for row, x in zip(result.kernels, parts, strict=True)}
-    experts, small = parts_of
-    assert of["moe"] == experts and of["rmsnorm"] == of["softmax"] == small
-
-
-def test_untuned_experts_are_of_mixtures_alone():
-    """6.3 us a layer of 48; a dense model has none, and by default nobody has."""
+    around them. Untuned ones take 6.3 us a layer of 48; a dense model has none, and by
+    default nobody has."""
+    for name, dtype, experts, small in (
+        ("deepseek-v3", "nvfp4", "experts", "small"),
+        ("gpt-oss-20b", "bf16", "linear", "linear"),
+        ("qwen3-30b-a3b", None, "linear", "linear"),
+    ):
+        model: Any = load_model(name)
+        request = model.request(phase="decode", batch=1, input_len=1, dtype=dtype)
+        result, parts = listing(model, request, Step(24, 900))
+        of = {row["op"]: x for row, x in zip(result.kernels, parts, strict=True)}
+        assert of["moe"] == experts and of["rmsnorm"] == of["softmax"] == small
     study = {"set": {"untuned": 6.3e-6}}
     of = "vllm", "greedy", read_gpu("h100-sxm"), 48
     times = [float(engine_of(*of, study, mixture).untuned) for mixture in (True, False)]
@@ -138,15 +120,6 @@ def test_shared_layers_send():
     assert sum(row["count"] for row in reduced) == 2 * 36 + 1  # and the embedding
 
 
-def test_a_table_of_servers(tmp_path: Path):
-    path = tmp_path / "serving.csv"
-    path.write_text(TABLE)
-    assert is_serving(path) and not is_serving(tmp_path / "none.csv")
-    rows = read_serving(path)
-    assert [row.running for row in rows] == [15.9, 31.5, 63.5]
-    assert rows[0].measured == {"tpot_s": 0.0050}
-
-
 def test_constants_go_from_engine_to_host():
     own = levels("vllm", read_gpu("h100-sxm"))
     other = levels("vllm", read_gpu("a100-sxm-80gb"))
@@ -156,18 +129,18 @@ def test_constants_go_from_engine_to_host():
     assert levels("vllm", read_gpu("h100-sxm"), fitted)["step"] == 0.5
     assert levels("vllm", read_gpu("h200-sxm"))["step"] == own["step"]
     assert min(own.values()) >= 0
-
-
-@pytest.mark.parametrize("gpu", ["h100-sxm", "b200-sxm", "a100-sxm-80gb"])
-def test_energy_of_kernels_needs_no_factor_of_servers(gpu: str):
-    own = levels("vllm", read_gpu(gpu))
-    assert {own[name] for name in ENERGY_FACTORS} == {1.0}
+    # energy of kernels needs no factor of servers
+    assert {x[name] for x in (own, other) for name in ENERGY_FACTORS} == {1.0}
 
 
 @pytest.mark.slow
 def test_a_fit_finds_what_rows_say(tmp_path: Path):
     path = tmp_path / "serving.csv"
     path.write_text(TABLE)
+    assert is_serving(path) and not is_serving(tmp_path / "none.csv")
+    rows = read_serving(path)
+    assert [row.running for row in rows] == [15.9, 31.5, 63.5]
+    assert rows[0].measured == {"tpot_s": 0.0050}
     result = fit(path)
     check("fit", result.to_json())  # what `fit --json` prints of it
     group = result.summary["groups"][0]
@@ -178,17 +151,14 @@ def test_a_fit_finds_what_rows_say(tmp_path: Path):
     out = tmp_path / "mine.json"
     result.write(out)
     served = deploy("qwen3-0.6b", "h100-sxm", corrections=str(out)).engine
-    assert float(served.step) == pytest.approx(
-        written.get("step", levels("vllm", read_gpu("h100-sxm"))["step"])
-    )
-    assert np.isfinite(result.summary["groups"][0]["after"]["tpot_mape_pct"])
-    with pytest.raises(Infeasible):
-        deploy("llama-3.1-405b", "h100-sxm")
+    step = written.get("step", levels("vllm", read_gpu("h100-sxm"))["step"])
+    assert float(served.step) == pytest.approx(step)
 
 
-@pytest.mark.parametrize(("dtype", "forecast"), [("bf16", False), (None, True)])
-def test_narrow_experts_are_forecasts(dtype: str | None, forecast: bool):
+@pytest.mark.slow
+def test_narrow_experts_are_forecasts():
     """Left-out rows of mixtures below 16 bits are off by 8 to 19 %, on one GPU too."""
     load = Load(max_batch=4, input_len=16, output_len=16)
-    result = steady_state("gpt-oss-20b", "h100-sxm", load, dtype=dtype)
-    assert (result.summary["grade"] == "forecast") == forecast
+    for dtype, forecast in (("bf16", False), (None, True)):
+        result = steady_state("gpt-oss-20b", "h100-sxm", load, dtype=dtype)
+        assert (result.summary["grade"] == "forecast") == forecast

@@ -42,7 +42,7 @@ LADDER: Final = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 BUSY: Final = {"rate": 60, "input_len": "lognormal:256:1", "output_len": 128}
 TWO: Final = ("h100-sxm", "a100-sxm-80gb")
 CASES: Final = [
-    Case("energy", {**BUSY, "slo_tpot": 0.006}),
+    Case("energy", {**BUSY, "slo_tpot": 0.006}, tp=(1,)),
     Case("gpus", {**BUSY, "slo_tpot": 0.006, "slo_ttft": 0.1}, clocks=(0.9e9, 1.2e9)),
     Case("cost", {**BUSY, "slo_tpot": 0.02}, TWO, (1,), (1.2e9,),
          price={"h100-sxm": 9.0, "a100-sxm-80gb": 1.0}),
@@ -54,7 +54,6 @@ CASES: Final = [
     Case("energy", {**BUSY, "slo_tpot": 0.02}, budget=450.0),
     Case("energy", {"rate": 6, "slo_tpot": 0.02}, tp=(2,), clocks=(1.5e9,),
          model="qwen3-30b-a3b", ep=(1, 2)),
-    Case("energy", {**BUSY, "rate": 150, "slo_ttft": 0.07}, TWO, (1,), (1.2e9,)),
 ]  # fmt: skip
 
 
@@ -79,14 +78,10 @@ def enumerated(case: Case) -> dict[str, Any]:
                 and power <= case.budget
                 and (s["mode"] == "closed" or s["utilization"] <= 0.95)
             )
-            energy = power / s["output_token_throughput_per_s"]
-            score = {
-                "energy": energy,
-                "gpus": s["num_gpus"],
-                "cost": (case.price or {}).get(gpu, 0.0)
-                * s["num_gpus"]
-                / s["output_token_throughput_per_s"],
-            }[case.objective]
+            tokens, gpus = s["output_token_throughput_per_s"], s["num_gpus"]
+            energy, cost = power / tokens, (case.price or {}).get(gpu, 0.0) * gpus
+            scores = {"energy": energy, "gpus": gpus, "cost": cost / tokens}
+            score = scores[case.objective]
             if within and (score, energy) < least:
                 best, least = s | {"ep": ep}, (score, energy)
     return best
@@ -122,7 +117,7 @@ def test_ranking_is_close_to_the_exact_figures():
         rate=40, input_len="lognormal:512:1", output_len="lognormal:128:0.8",
         slo_ttft=0.3, slo_tpot=0.02,
     )  # fmt: skip
-    result = serving.search("qwen3-8b", ["h100-sxm"], load, tp=(1, 2))
+    result = serving.search("qwen3-8b", ["h100-sxm"], load, tp=1)
     table, s = result.choice.table, result.summary
     for x in result.choice.priced:
         row = np.flatnonzero(
@@ -147,13 +142,11 @@ def test_ranking_is_close_to_the_exact_figures():
         optimize="energy",
     )  # fmt: skip
     assert best["energy_j_per_output_token"] < 1.01 * optimized.energy
-    rows = list(csv.DictReader(io.StringIO(result.points_csv())))
-    assert float(rows[0]["requests_per_s"]) == pytest.approx(
-        40 / best["replicas"], rel=1e-6
-    )
-    assert float(rows[0]["power_w"]) * best["replicas"] == pytest.approx(
-        best["avg_power_w"]
-    )
+    first = next(csv.DictReader(io.StringIO(result.points_csv())))
+    replicas = best["replicas"]
+    assert float(first["requests_per_s"]) == pytest.approx(40 / replicas, rel=1e-6)
+    power = best["avg_power_w"] / replicas
+    assert float(first["power_w"]) == pytest.approx(power)
 
 
 def test_a_looser_limit_saves_what_its_elasticity_says():
@@ -178,8 +171,7 @@ def test_lists_are_the_servers_that_they_name():
 
 
 def test_the_best_of_lists_is_the_best_at_the_wall():
-    """A host draws power for as long as a token lasts: 1200 MHz instead of the 900 MHz
-    that are best for the boards."""
+    """A host draws power for as long as a token lasts: a higher clock pays."""
     load = serving.Load(max_batch=32, input_len=256, output_len=64)
     clocks = [0.9e9, 1.2e9]
     boards, wall = (
@@ -215,10 +207,8 @@ def test_best_pools_are_those_of_enumeration(node: str | None):
         except Infeasible:
             continue
         used = [x["utilization"] for x in s["pools"].values()]
-        if (
-            s["ttft_s"]["p95"] <= 0.4 and s["tpot_s"]["p95"] <= 0.02
-            and used[0] <= 0.85 and used[1] <= 0.95
-        ):  # fmt: skip
+        within = s["ttft_s"]["p95"] <= 0.4 and s["tpot_s"]["p95"] <= 0.02
+        if within and used[0] <= 0.85 and used[1] <= 0.95:
             power = s.get("wall_power_w", s["avg_power_w"])
             energies[power / 150 / 64] = (clock, workers, other, more)
     least = min(energies)
@@ -257,14 +247,12 @@ def test_pools_are_those_of_apart_and_drafts_those_of_the_server():
     json_keys.check("serve", json_text(s))
     tried = {x["speculative"]: x for x in s["per_gpu"] + s["deployments"]}
     best = s["best"]
+    key = "energy_j_per_output_token"
     for more, kind in (({}, None), (drafts, "eagle")):
         at = dataclasses.replace(few, max_batch=tried[kind]["max_batch"])
         x = serving.steady_state("qwen3-8b", "h100-sxm", at, **one, **more)
-        own_energy = tried[kind]["energy_j_per_output_token"]
-        assert own_energy == pytest.approx(x.energy, rel=1e-6)
+        assert tried[kind][key] == pytest.approx(x.energy, rel=1e-6)
     turn = s["speculation"]["break_even_batch"]
     assert turn == pytest.approx(x.summary["break_even_batch"])
     assert set(tried) == {None, "eagle"}
-    assert best["energy_j_per_output_token"] == min(
-        x["energy_j_per_output_token"] for x in tried.values()
-    )
+    assert best[key] == min(x[key] for x in tried.values())

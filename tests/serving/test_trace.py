@@ -17,26 +17,25 @@ MODEL = "qwen3-0.6b"
 EAGLE: dict[str, Any] = dict(speculative="eagle", accept=0.7, sampling="random")
 
 
-def lengths(random, number, mean, cv):
-    sigma = np.sqrt(np.log1p(cv**2))
-    return np.maximum(
-        np.round(random.lognormal(np.log(mean) - sigma**2 / 2, sigma, number)), 1
-    )
+def poisson(seed: int, rate: float, number: int, prompt: float, output: float):
+    """A trace of so many requests, their lengths lognormal (cv 1 and 0.8)."""
+    random = np.random.default_rng(seed)
+    trace = {"arrival_s": np.cumsum(random.exponential(1 / rate, number))}
+    for name, mean, cv in (("input_len", prompt, 1), ("output_len", output, 0.8)):
+        sigma = np.sqrt(np.log1p(cv**2))
+        drawn = random.lognormal(np.log(mean) - sigma**2 / 2, sigma, number)
+        trace[name] = np.maximum(np.round(drawn), 1)
+    return trace
 
 
-@pytest.fixture(scope="module")
-def alone():
-    """Requests so far apart that none meets another."""
-    trace = {
-        "arrival_s": [0.0, 20.0, 40.0],
-        "input_len": [256.0, 256.0, 256.0],
-        "output_len": [101.0, 101.0, 101.0],
-    }
-    return simulate(trace, MODEL, "h100-sxm", Load(max_batch=8)).summary
+ALONE = {"arrival_s": [0.0, 20.0, 40.0], "input_len": [256.0] * 3,
+         "output_len": [101.0] * 3}  # fmt: skip
+"""Requests so far apart that none meets another."""
 
 
 @pytest.mark.slow
-def test_requests_that_never_meet(alone):
+def test_requests_that_never_meet():
+    alone = simulate(ALONE, MODEL, "h100-sxm", Load(max_batch=8)).summary
     assert alone["mode"] == "trace"
     for key in ("ttft_s", "e2e_latency_s"):
         assert alone[key]["p99"] == pytest.approx(alone[key]["p50"], rel=1e-9)
@@ -61,13 +60,6 @@ def test_the_longest_prompt_need_not_have_the_longest_output():
     assert deploy(MODEL, "h100-sxm", load).load.output.mean == 15_002
 
 
-def test_a_table_is_read(tmp_path):
-    path = tmp_path / "trace.csv"
-    path.write_text("arrival_s,input_len,output_len,note\n0,8,4,a\n0.5,9,1,b\n")
-    result = read_trace(path)
-    assert result.prompt.tolist() == [8, 9] and result.arrival.tolist() == [0, 0.5]
-
-
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:15:46.6805900,374,44
 2023-11-16 18:15:50.9951690,396,0
@@ -82,9 +74,9 @@ MOONCAKE = """{"timestamp":0, "input_length": 6758, "output_length": 500, "hash_
 """
 
 
-def test_traces_of_azure_are_read(tmp_path):
-    """Of 2023 (100 ns ticks, without a zone) and of 2024; who made no token counts
-    with one."""
+def test_traces_are_read(tmp_path):
+    """Azure's of 2023 (100 ns ticks, without a zone), where who made no token counts
+    with one, and of 2024; a plain table; Mooncake's."""
     path = tmp_path / "azure.csv"
     path.write_text(AZURE)
     result = read_trace(path)
@@ -97,9 +89,10 @@ def test_traces_of_azure_are_read(tmp_path):
     result = read_trace(path)
     np.testing.assert_allclose(result.arrival, [0, 0.99007], atol=1e-9)
     assert result.output.tolist() == [5, 6] and not result.notes
-
-
-def test_traces_of_mooncake_are_read(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text("arrival_s,input_len,output_len,note\n0,8,4,a\n0.5,9,1,b\n")
+    result = read_trace(path)
+    assert result.prompt.tolist() == [8, 9] and result.arrival.tolist() == [0, 0.5]
     path = tmp_path / "conversation_trace.jsonl"
     path.write_text(MOONCAKE)
     result = read_trace(path)
@@ -126,12 +119,7 @@ def test_requests_that_are_too_long_are_left_out_and_counted():
 @pytest.mark.parametrize("schedule", ["chunked", "prefill-first"])
 def test_gaps_add_up_to_the_time_between_tokens(schedule):
     """Those that decode wait for prompts that go first: their gap holds both steps."""
-    random, number = np.random.default_rng(1), 500
-    trace = {
-        "arrival_s": np.cumsum(random.exponential(1 / 60, number)),
-        "input_len": lengths(random, number, 1024, 1),
-        "output_len": lengths(random, number, 64, 0.8),
-    }
+    trace = poisson(1, 60, 500, 1024, 64)
     load = Load(max_batch=32)
     result = simulate(trace, MODEL, "h100-sxm", load, schedule=schedule).summary
     assert result["itl_s"]["mean"] == pytest.approx(result["tpot_s"]["mean"], rel=1e-6)
@@ -146,16 +134,11 @@ def test_gaps_add_up_to_the_time_between_tokens(schedule):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share, more", [(0.3, {}), (0.75, {}), (0.6, EAGLE)])
+@pytest.mark.parametrize("share, more", [(0.75, {}), (0.6, EAGLE)])
 def test_the_closed_form_beside_the_simulator(share, more):
     """The issue's bounds: TPOT 8, running 10, median TTFT 35 %."""
-    random, number = np.random.default_rng(3), 4000
     rate = share * 18.9
-    trace = {
-        "arrival_s": np.cumsum(random.exponential(1 / rate, number)),
-        "input_len": lengths(random, number, 512, 1),
-        "output_len": lengths(random, number, 256, 0.8),
-    }
+    trace = poisson(3, rate, 4000, 512, 256)
     many = simulate(trace, "qwen3-8b", "h100-sxm", Load(max_batch=128), **more).summary
     load = Load(
         rate=rate, max_batch=128, input_len="lognormal:512:1",
@@ -176,14 +159,9 @@ def test_power_over_time():
     requests both wait, at 121 W as an H100 with a context was read; the power of a step
     while one runs. A fall at 100 W/s burns dP^2 / 200 at least on the board that
     falls."""
-    trace = {
-        "arrival_s": [0.0, 20.0, 40.0],
-        "input_len": [256.0, 256.0, 256.0],
-        "output_len": [101.0, 101.0, 101.0],
-    }
-    setting = dict(num_gpus=2, tp=1, power_step=0.5)
-    ask = (trace, MODEL, "h100-sxm", Load(max_batch=8))
-    result = simulate(*ask, **setting, node="dgx-h100")  # pyright: ignore
+    setting: Any = dict(num_gpus=2, tp=1, power_step=0.5)
+    ask = (ALONE, MODEL, "h100-sxm", Load(max_batch=8))
+    result = simulate(*ask, **setting, node="dgx-h100")
     s, curve = result.summary, result.curves["boards"]
     assert curve.mean == pytest.approx(s["avg_power_w"], rel=1e-6)
     assert curve.time == pytest.approx(3 / s["request_throughput_per_s"], rel=1e-9)
@@ -196,7 +174,7 @@ def test_power_over_time():
     assert profile["mean_w"] == pytest.approx(s["wall_power_w"], rel=0.02)
     assert (profile["of"], profile["period_s"]) == ("wall", None)
     json_keys.check("serve", json_text(s))
-    smooth = simulate(*ask, **setting, smooth="down=100").summary  # pyright: ignore
+    smooth = simulate(*ask, **setting, smooth="down=100").summary
     json_keys.check("serve", json_text(smooth))
     falls = -np.diff(curve.watts)[curve.watts[1:] < waits[0] + 1]
     assert len(falls) == 2  # the last one ends with the trace
