@@ -3,10 +3,10 @@ their source, their GPU.
 
     python calibration/studies/training/left_out.py ../shared/data [--write FILE.json]
 
-Kernels are those of the shipped constants; what plans add to them (`_FREE`) is fitted
-to the other rows alone: Gauss-Newton steps from the fit of all rows, with its Jacobian
-and new residuals each. Predictions of what is left out are exact. Models of `_NEW` are
-fitted nowhere: the shipped constants predict them.
+Kernels are those of the shipped constants; what plans add to them (`training_*`,
+`plan_*`) is fitted to the other rows alone: Gauss-Newton steps from the fit of all
+rows, with its Jacobian and new residuals each. Predictions of what is left out are
+exact. Models of `_NEW` are fitted nowhere: the shipped constants predict them.
 `--write` puts the constants fitted to all rows, and the widths of intervals that follow
 from the left-out ones, into a corrections file, in which all else stays.
 """
@@ -44,15 +44,6 @@ from diffenergy.records import as_float
 _MIXTURES: Final = ("qwen3-30b-a3b", "mixtral-8x7b")
 _NEW: Final = ("deepseek-v3", "gpt-oss-120b")
 """Mixtures whose training was modelled after the fit."""
-_STAY: Final = ("training_experts", "plan_experts_contention")
-"""Constants of plans that are not fitted again. Most rows of the two mixtures ran
-without graphs or overlap: they would double the rate of the experts' kernels, and
-DeepSeek-V3 with both, which is not fitted, would be 38 % too slow instead of 20 %
-(`mixtures.py`)."""
-_FREE: Final = frozenset(
-    name for name, c in CONSTANTS.items() if "plan" in c.rows and name not in _STAY
-)
-"""Those that are."""
 _TABLES: Final = tempfile.TemporaryDirectory()
 """Where the tables lie while this runs."""
 _STEPS: Final = 3
@@ -64,12 +55,13 @@ _HALF: Final = 0.9
 
 def without_plans(file: CorrectionsFile) -> CorrectionsFile:
     """Constants as if no plan had been fitted."""
+    names = {name for name, c in CONSTANTS.items() if "plan" in c.rows}
     levels = {
-        tag: {name: value for name, value in values.items() if name not in _FREE}
+        tag: {name: value for name, value in values.items() if name not in names}
         for tag, values in file.levels.items()
     }
     for tag, values in prior_levels().items():
-        begun = {name: value for name, value in values.items() if name in _FREE}
+        begun = {name: value for name, value in values.items() if name in names}
         levels.setdefault(tag, {}).update(begun)
     rows = file.fitted_on["rows"]
     remaining = {label: x for label, x in rows.items() if not label.endswith(":plan")}
@@ -174,12 +166,7 @@ def main():
     _predicted(every, new, shipped)
     skipped = np.where(new, "not fitted", every.skipped)
     table = dataclasses.replace(every, skipped=skipped)
-    calibration = calibrate(
-        [table],
-        without_plans(shipped),
-        Settings(freeze=_STAY),
-        begin=shipped,
-    )
+    calibration = calibrate([table], without_plans(shipped), Settings(), begin=shipped)
     refit = Refit(table, calibration)
     usable = table.skipped == ""
     mixed = np.isin(table.frame["model"].to_numpy(), _MIXTURES)
@@ -213,9 +200,10 @@ def _write(path: Path, fitted: Calibration, widths: dict[str, float]):
     """Puts what plans add to kernels, the rows that it rests on, and half widths in ln
     of time into a corrections file."""
     file = read_corrections(path)
+    names = {name for name, c in CONSTANTS.items() if "plan" in c.rows}
     levels = dict(file.levels)
     for tag, values in fitted.corrections.levels.items():
-        new = {name: value for name, value in values.items() if name in _FREE}
+        new = {name: value for name, value in values.items() if name in names}
         if new:
             levels[tag] = {**levels.get(tag, {}), **new}
     spread = dict(file.spread)
@@ -226,7 +214,7 @@ def _write(path: Path, fitted: Calibration, widths: dict[str, float]):
         **on,
         "rows": on["rows"] | fitted.rows,
         "sources": list(dict.fromkeys([*on["sources"], "training.csv"])),
-        "apart": sorted({*on.get("apart", ()), *_FREE}),
+        "apart": sorted({*on.get("apart", ()), *names}),
     }
     file = dataclasses.replace(
         file,
