@@ -149,7 +149,7 @@ def test_a_workload_answers_as_its_name(listing: str):
 @pytest.mark.slow
 def test_training_on_many_gpus():
     """Two hosts: the network is a number, too; by name and as a record."""
-    sizes = dict(plan={"dp": 16}, input_len=512, global_batch=16)
+    sizes: Any = dict(plan={"dp": 16}, input_len=512, global_batch=16)
     result = effects("gpt2", GPU, phase="train", **sizes)
     step = parallel.training_step("gpt2", GPU, **sizes)
     of_record = effects(step, GPU)

@@ -26,8 +26,8 @@ def test_pnorm_by_hand(p: float):
     for n in (1, 2, 5):
         got = smooth.pnorm([jnp.asarray(3.0)] * n, p)
         assert got == pytest.approx(3 * n ** (1 / p), rel=1e-12)
-    got = smooth.pnorm((jnp.asarray(3.0), jnp.asarray(4.0)), p)
-    assert got == pytest.approx({1: 7, 2: 5, 400: 4}.get(p, got))
+    got = float(smooth.pnorm((jnp.asarray(3.0), jnp.asarray(4.0)), p))
+    assert got == pytest.approx((3**p + 4**p) ** (1 / p))
 
 
 @pytest.mark.parametrize("width", WIDTHS)

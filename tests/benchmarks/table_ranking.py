@@ -33,9 +33,14 @@ def main(requests: list[str], first: int) -> None:
         for objective in ("time", "energy"):
             began, actual = time.process_time(), []
             for _search._PRICED in (12, first):  # pyright: ignore[reportPrivateUsage]
-                request = {"num_gpus": gpus, "global_batch": sequences}
-                request |= {"input_len": tokens, "objective": objective}
-                result = parallel.plan(model, "h100-sxm", **request)
+                result = parallel.plan(
+                    model,
+                    "h100-sxm",
+                    num_gpus=gpus,
+                    global_batch=sequences,
+                    input_len=tokens,
+                    objective=objective,
+                )
                 actual.append(result.summary)
             few, many = (100 * x["ranking_error"] for x in actual)
             best = [x["best"]["plan"] for x in actual]

@@ -271,10 +271,14 @@ def test_sums_where_no_summand_is():
 def test_nothing_to_send():
     """Blocks where they are wanted, and sums of one summand, need no send."""
     topology = unit_ring(2)
-    for collective, summands in (("all_gather", ()), ("reduce_scatter", (0,))):
-        wanted = only(unit_demand(topology, collective), 0, [0], summands)
+    gathered = unit_demand(topology, "all_gather")
+    for demand, summands in (
+        (gathered, ()),
+        (unit_demand(topology, "reduce_scatter"), (0,)),
+    ):
+        wanted = only(demand, 0, [0], summands)
         assert verify(schedule(topology, wanted, [])) == 0.0
-    missing = only(unit_demand(topology, "all_gather"), 0, [0, 1])
+    missing = only(gathered, 0, [0, 1])
     with pytest.raises(Violation, match="never comes whole to gpu1.*1 demands"):
         verify(schedule(topology, missing, []))
 

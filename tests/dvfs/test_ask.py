@@ -72,7 +72,9 @@ def test_rows_of_a_power_curve():
 def planned(saved: float) -> Plan:
     """A plan of 2 s that saves some % of 450 J."""
     energy, none = 450 * (1 - saved / 100), np.zeros(0, int)
-    return Plan(none, none, none * 1.0, 2.0, *[energy] * 4, "by hand", 0.0)
+    return Plan(
+        none, none, none * 1.0, 2.0, energy, energy, energy, energy, "by hand", 0.0
+    )  # fmt: skip
 
 
 KERNEL, PHASE, ONE = (

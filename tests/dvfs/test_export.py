@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import io
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ def problem(tmp_path) -> Problem:
 
 def plan(*setting: int, **changes) -> Plan:
     """One setting a kernel; 3 x 0.011 + 0.018 + 3 x 0.040 s."""
-    values = dict(
+    values: dict[str, Any] = dict(
         kernel=np.arange(3), setting=np.array(setting), count=np.array([3.0, 1.0, 3.0]),
         time=0.171, energy=38.2, value=38.2, bound=38.0, bound_energy=38.0,
         solver="by hand", switches=np.nan,

@@ -56,7 +56,7 @@ def problem(time: float = 0.1) -> Problem:
 def plan(*setting: int, time: float = 0.1) -> Plan:
     """One setting a kernel."""
     rows = np.arange(3), np.array(setting), np.array([2.0, 2.0, 1.0])
-    return Plan(*rows, 5 * time, *[50.0] * 4, "by hand", np.nan)
+    return Plan(*rows, 5 * time, 50.0, 50.0, 50.0, 50.0, "by hand", np.nan)
 
 
 class Bench:

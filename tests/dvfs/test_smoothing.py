@@ -71,8 +71,8 @@ def changes(truth: Problem, plan: Plan) -> np.ndarray:
 
 def law_of(read: Problem) -> tuple[np.ndarray, np.ndarray]:
     """Costs as a law fitted to the readings says."""
-    there = (np.where(read.usable, x, np.nan) for x in (read.time, read.energy))
-    fit = fit_table(GPU.spec, SERVED, read.settings, Readings(*there), 250.0)
+    time, energy = (np.where(read.usable, x, np.nan) for x in (read.time, read.energy))
+    fit = fit_table(GPU.spec, SERVED, read.settings, Readings(time, energy), 250.0)
     return law_table(fit.law, read.settings)
 
 
@@ -129,7 +129,7 @@ def test_what_plans_miss_is_promised():
     result = smoothed(read, (truth.time, truth.energy))
     reported: list[int] = []
     rows = np.arange(3), np.full(3, 4), np.ones(3)
-    same = Plan(*rows, *[0.0] * 5, "exact", 0.0)
+    same = Plan(*rows, 0.0, 0.0, 0.0, 0.0, 0.0, "exact", 0.0)
     spans = result.problem.time.sum(0)
     slower = 100 * (spans[4] / spans[0] - 1)
     bound = promise(result, same, lambda _: same, tell=lambda n, _: reported.append(n))

@@ -154,8 +154,12 @@ def test_phases_switch_where_stages_meet():
 def test_dear_changes_leave_one_setting():
     problem, objective = random_problem(4), Objective(max_slowdown=5.0)
     single = solve(problem, objective, Rules(granularity="iteration"))
-    for kind, latency in (("stall", 1e4), ("lookahead", 1e4), ("lookahead", np.inf)):
-        plan = solve(problem, objective, Rules(switching=Switching(kind, latency)))
+    for switching in (
+        Switching("stall", 1e4),
+        Switching("lookahead", 1e4),
+        Switching("lookahead", np.inf),
+    ):
+        plan = solve(problem, objective, Rules(switching=switching))
         assert plan.energy == pytest.approx(single.energy)
         assert len(set(plan.setting)) == 1
 

@@ -146,8 +146,10 @@ def test_workers_are_the_least_that_keep_the_limits():
 @pytest.mark.slow
 def test_pools_of_a_large_model():
     """Llama-3.1-70B beside estimates of prompts and steps; rates of two GPU types."""
-    name, one = "llama-3.1-70b", {"tp": 2, "sm_clock": (1080e6,)}
-    lengths, fp8 = {"input_len": 1024, "output_len": 256}, {"dtype": "fp8"}
+    name = "llama-3.1-70b"
+    one: Any = {"tp": 2, "sm_clock": (1080e6,)}
+    lengths: Any = {"input_len": 1024, "output_len": 256}
+    fp8: Any = {"dtype": "fp8"}
     load, other = Load(rate=1e-3, max_batch=16, **lengths), {"gpu": "h200-sxm", "tp": 4}
     x = apart(name, "h100-sxm", load, **fp8, prefill=one, decode=other).summary
     prompt = de.estimate(

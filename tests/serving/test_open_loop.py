@@ -38,8 +38,8 @@ def test_moments_of_generations(shared: float, bounds: tuple[float, ...]):
     times = np.sort(np.random.default_rng(1).uniform(0.05, 0.25, len(TAIL)))
     rate = 0.6 / float(times @ TAIL)
     drawn = generations(rate, 0.02, shared, times)
-    numbers = (jnp.asarray(x) for x in (rate, 0.02, shared))
-    result = _generation(*numbers, _moments(jnp.asarray(times)))
+    shares = jnp.asarray(0.02), jnp.asarray(shared)
+    result = _generation(jnp.asarray(rate), *shares, _moments(jnp.asarray(times)))
     for k, bound in enumerate(bounds, 1):
         assert float(result[k - 1]) == pytest.approx(np.mean(drawn**k), rel=bound)
 

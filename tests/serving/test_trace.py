@@ -160,6 +160,7 @@ def test_power_over_time():
     while one runs. A fall at 100 W/s burns dP^2 / 200 at least on the board that
     falls."""
     setting: Any = dict(num_gpus=2, tp=1, power_step=0.5)
+    smoothing: Any = "down=100"
     ask = (ALONE, MODEL, "h100-sxm", Load(max_batch=8))
     result = simulate(*ask, **setting, node="dgx-h100")
     s, curve = result.summary, result.curves["boards"]
@@ -174,7 +175,7 @@ def test_power_over_time():
     assert profile["mean_w"] == pytest.approx(s["wall_power_w"], rel=0.02)
     assert (profile["of"], profile["period_s"]) == ("wall", None)
     json_keys.check("serve", json_text(s))
-    smooth = simulate(*ask, **setting, smooth="down=100").summary
+    smooth = simulate(*ask, **setting, smooth=smoothing).summary
     json_keys.check("serve", json_text(smooth))
     falls = -np.diff(curve.watts)[curve.watts[1:] < waits[0] + 1]
     assert len(falls) == 2  # the last one ends with the trace
