@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import pytest
 from chips import rubin
 
-import diffenergy
 from diffenergy.corrections import (
     PRIOR_FACTORS,
     CorrectionsFile,
@@ -126,12 +125,10 @@ def test_a_fitted_level_wins(gpu: str):
     """Constants of a bundled GPU that is no forecast are those of the file's levels, to
     the last bit, and no law speaks but of the core energy of CDNA3 and CDNA4, of which
     no power was read."""
-    path = Path(diffenergy.__file__).parent / "data" / "corrections" / "default.json"
-    levels = json.loads(path.read_text(encoding="utf-8"))["levels"]
     card, file = read_gpu(gpu), read_corrections()
     laws = ["core_energy"] if card.architecture in ("CDNA3", "CDNA4") else []
     served = vars(jax.device_get(file.serve(card)))
-    for name, value in resolve(levels, card.tags).items():
+    for name, value in resolve(file.levels, card.tags).items():
         assert name in laws or served[name] == value, name
     for known in (file, prior_file()):
         assert [x.constant for x in known.forecasts(card)] == laws
