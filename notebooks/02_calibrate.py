@@ -133,11 +133,10 @@ for ax, column, unit in (
         getattr(x, column) for x in (table, before.predictions, after.predictions)
     )
     low, high = (before.rows()[f"{column}_pred_{end}"] for end in ("p5", "p95"))
-    order = np.argsort(first)
-    ax.fill_between(
-        first[order],
-        low[order],
-        high[order],
+    ax.vlines(
+        first,
+        low,
+        high,
         color=style.GREY,
         alpha=style.BAND,
         label="interval before",

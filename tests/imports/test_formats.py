@@ -66,8 +66,9 @@ def graph(folder: Path) -> str:
     tensor = h.make_tensor_value_info
     nodes = [
         h.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1], strides=[2, 2]),
-        h.make_node("Relu", ["a"], ["b"]), h.make_node("Flatten", ["c"], ["d"]),
+        h.make_node("Relu", ["a"], ["b"]),
         h.make_node("GlobalAveragePool", ["b"], ["c"]),
+        h.make_node("Flatten", ["c"], ["d"]),
         h.make_node("Gemm", ["d", "v"], ["y"], transB=1),
     ]  # fmt: skip
     inputs = [

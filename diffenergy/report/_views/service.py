@@ -15,11 +15,11 @@ _MOST_ROWS: Final = 24
 _MILLION = "energy_j_per_million_output_tokens"
 _FIGURES: Final = (
     ("power", "avg_power_w", "W"),
-    ("J / M tokens", _MILLION, "J"),
+    ("energy per million tokens", _MILLION, "J"),
     ("TPOT", "tpot_s", "s"),
     ("TTFT", "ttft_s", "s"),
 )
-_WALL: Final = ("wall J / M tokens", f"wall_{_MILLION}", "J")
+_WALL: Final = ("wall energy per million tokens", f"wall_{_MILLION}", "J")
 
 
 def line(result: "ServiceResult") -> str:
