@@ -54,7 +54,7 @@ rows = [
         "time, us": 1e6 * plan.finish,
         "bound, us": 1e6 * plan.bound,
         "above the bound, %": 100 * plan.gap,
-        "found by": plan.method,
+        "solver": plan.method,
         "ring, us": 1e6 * plan.baselines.algorithms["ring"].finish,
         "sends": len(plan.schedule.sends),
     }
@@ -108,7 +108,7 @@ for machine in MACHINES:
 parts = []
 for machine in MACHINES:
     plan = plans[machine, "all_reduce"]
-    energies = {"found": plan.energy, "ring": plan.baseline_energy("ring")}
+    energies = {"planned": plan.energy, "ring": plan.baseline_energy("ring")}
     for name, energy in energies.items():
         moved = energy.moved
         parts.append(
@@ -146,7 +146,7 @@ ring = (table["ring, us"] / table["time, us"]).to_numpy()
 idle = (joules.idle / joules[["idle", "memory", "links"]].sum(axis=1)).to_numpy()
 display(
     Markdown(
-        f"The schedules found here are **at most {gap:.1f} % above the bound** of any "
+        f"The schedules planned here are **at most {gap:.1f} % above the bound** of any "
         f"schedule at 16 MB, a ring takes {ring.min():.2f} to {ring.max():.2f} times "
         f"as "
         f"long, and GPUs that wait take {idle.min():.0%} to {idle.max():.0%} of the "
