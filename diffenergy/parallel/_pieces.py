@@ -200,7 +200,7 @@ class Maker:
             self._plan(key),
         )
         shares = exchange_groups(plan, self.space.host)
-        parts = passes_of(model, request, shares, plan)
+        parts = passes_of(model, model.listings_of(request), shares, plan)
         left = model.saved_activations(request)
         workspace = left.workspace + context_bytes(model, plan, request)
         return Piece(

@@ -47,16 +47,15 @@ def gathers_of(plan: Plan) -> tuple[float, float]:
 
 def passes_of(
     model: LanguageModel,
-    request: Request,
+    listings: Sequence[Listing],
     shares: Mapping[str, ExchangeGroup],
     plan: Plan,
 ) -> list[StepPart]:
-    """Computation and exchanges of a step on a GPU that has `model` as it is placed,
-    among the groups of its axes, with the kernels of the year of the plan's
-    software."""
+    """Computation and exchanges of a step on a GPU that has `model` as it is placed and
+    launches `listings`, among the groups of its axes, with the kernels of the year of
+    the plan's software."""
     early = {"family": "fa1"} if plan.software < _FLASH2 else {}
     parts: list[StepPart] = []
-    listings = model.listings_of(request)
     shares = {**shares, "ep": _dispatched(model, listings, shares["ep"], plan)}
     for each in listings:
         listing = dataclasses.replace(each, age=NOW - plan.software)
@@ -116,13 +115,13 @@ def _hosts(model: LanguageModel, group: ExchangeGroup, plan: Plan) -> int:
 def between(
     model: TrainedModel,
     request: Request,
+    blank: Listing,
     shares: Mapping[str, ExchangeGroup],
     plan: Plan,
 ) -> list[StepPart]:
-    """What replicas and stages exchange: gradients of trained weights, and these
-    when they have changed; of weights that replicas divide all."""
+    """What replicas and stages exchange, in listings like `blank`: gradients of trained
+    weights, and these when they have changed; of weights that replicas divide all."""
     weights = model.training_weights(request)
-    blank = model.listings_of(request)[0]
     trained = weights.trained - weights.trained_experts, weights.trained_experts
     frozen = weights.frozen - weights.frozen_experts, weights.frozen_experts
     also = gathers_of(plan)[0] > 0  # frozen weights are divided, too

@@ -194,8 +194,10 @@ class Training(Placed):
         phase, far, hops = np.full(shape, -1), np.zeros(shape), np.zeros(shape)
         for i in range(len(self.layout.chunks)):
             model = self.placed(i)
-            parts = passes_of(model, request, shares, plan)
-            for part in (*parts, *between(model, request, shares, plan)):
+            passes = model.listings_of(request)
+            parts = passes_of(model, passes, shares, plan)
+            moved = between(model, request, passes[0], shares, plan)
+            for part in (*parts, *moved):
                 at = STEP_PARTS.index(part.name)
                 far[i, at], hops[i, at] = part.far, part.hops
                 if part.listing is not None:
