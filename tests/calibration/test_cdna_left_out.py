@@ -12,6 +12,7 @@ from diffenergy.corrections import read_corrections
 pytestmark = [pytest.mark.shared_data, pytest.mark.slow]
 
 
+@pytest.mark.long
 def test_left_out_shapes(shared: Path):
     """Products of a quarter of the (n, k) pairs that the fit did not see, percent."""
     done = accuracy.run_fold(str(shared / "data"), "cdna-gemm", 0, 0)

@@ -67,7 +67,10 @@ def test_power_of_stages_by_hand():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", range(len(CASES)))
+@pytest.mark.parametrize(
+    "case",
+    [0, *(pytest.param(x, marks=pytest.mark.long) for x in range(1, len(CASES)))],
+)
 def test_gradient_descent_comes_within_half_a_percent(cases: list[Modelled], case: int):
     for slowdown in (1.0, 5.0):
         objective = Objective(max_slowdown=slowdown)

@@ -119,6 +119,7 @@ def test_best_clocks_of_parts_are_those_of_enumeration(plan: str, batch: int):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_clocks_carry_over_to_replicas_but_not_to_shares():
     """Clocks planned on one GPU, kernel by kernel, keep their promise on 8 replicas
     (arXiv 2601.08539, Figure 7); with tensor parallelism, whose products are smaller,
