@@ -17,7 +17,7 @@
   bits.
 
 The sensors of the rows' campaigns are free beside them. `--write` puts the constants
-(of `attention` and `blackwell` the sensors, too) into a corrections file in place of
+(of `blackwell` the sensors, too) into a corrections file in place of
 its own; the widths of answers stay those of left-out rows (`calibration/accuracy.py`).
 """
 
@@ -90,7 +90,6 @@ REFITS: Final = {
         _ATTENTION,
         _attention_rows,
         Settings(max_rows=8 * 512, table_weight=WHOLE, max_steps=15),
-        sensors=True,
     ),
     "blackwell": Refit(
         (

@@ -146,7 +146,7 @@ ring = (table["ring, us"] / table["time, us"]).to_numpy()
 idle = (joules.idle / joules[["idle", "memory", "links"]].sum(axis=1)).to_numpy()
 display(
     Markdown(
-        f"The schedules planned here are **at most {gap:.1f} % above the bound** of any "
+        f"The schedules are **at most {gap:.1f} % above the bound** of any "
         f"schedule at 16 MB, a ring takes {ring.min():.2f} to {ring.max():.2f} times "
         f"as "
         f"long, and GPUs that wait take {idle.min():.0%} to {idle.max():.0%} of the "

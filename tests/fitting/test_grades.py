@@ -18,6 +18,7 @@ from .builders import read_rows
 GPU = "a100-pcie-40gb"
 CLOCKS = (870, 880, 900, 1410)  # MHz; 873 is 0.97 of 900
 HEAD = "gpu,workload,sm_clock_mhz,time_us,avg_power_w"
+QUANTITIES = ("time_s", "avg_power_w", "energy_j")
 WIDTHS = {"calibrated": 0.1, "transferred": 0.2, "forecast": 0.3, "clock": 0.4}
 
 
@@ -56,23 +57,25 @@ OPS = ["elementwise", "gather", "gemm", "layernorm", "rmsnorm", "softmax"]
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("power", "ops", "grade", "time_width", "power_width"),
+    ("power", "ops", "grade", "expected"),
     [
-        (9, OPS, "calibrated", [0.4, 0.1, 0.1, 0.1], [0.4, 0.1, 0.1, 0.1]),
-        (0, OPS, "forecast", [0.4, 0.1, 0.1, 0.1], [0.4, 0.3, 0.3, 0.3]),
-        (9, ["gemm"], "forecast", [0.4] * 4, [0.4] * 4),  # a kernel nobody fitted
+        (9, OPS, "calibrated", dict.fromkeys(QUANTITIES, [0.4, 0.1, 0.1, 0.1])),
+        (0, OPS, "forecast", {
+            "time_s": [0.4, 0.1, 0.1, 0.1], "avg_power_w": [0.4, 0.3, 0.3, 0.3],
+        }),
+        # a kernel nobody fitted
+        (9, ["gemm"], "forecast", {"time_s": [0.4] * 4}),
     ],
-)
+)  # fmt: skip
 def test_grades_of_passes(
-    passes, monkeypatch, power: int, ops, grade: str, time_width, power_width
+    passes, monkeypatch, power: int, ops, grade: str, expected: dict[str, list[float]]
 ):
     """Known less below the fitted clocks; the grade is the least of its quantities."""
     monkeypatch.setattr("diffenergy.estimator._answer.guesses.sd_of", lambda *_: 0.0)
     predictions = predict(passes, fitted(time=9, power=power, ops=ops))
     assert predictions.grade.tolist() == [grade] * 4
-    assert widths(predictions, "time_s") == pytest.approx(time_width)
-    for name in ("avg_power_w", "energy_j"):
-        assert widths(predictions, name) == pytest.approx(power_width)
+    for name, half_widths in expected.items():
+        assert widths(predictions, name) == pytest.approx(half_widths)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from diffenergy.hardware._clocks import sm_clocks
 
 @pytest.mark.slow
 def test_points_are_those_of_the_server_in_balance():
-    clock, model = 1095e6, "qwen3-0.6b"
+    clock, model = 1080e6, "qwen3-0.6b"
     clocks, batches = np.array([600e6, clock]), np.array([8.0, 32.0])
     card = read_gpu("h100-sxm")
     result = replica_points(model, card, 1, clocks, batches, 512, 64)

@@ -74,7 +74,7 @@ def test_a_latent_cache_is_held_once():
 
 @pytest.mark.slow
 def test_groups_serve_latent_attention_faster():
-    load: dict[str, Any] = dict(concurrency=192, input_len=1024, output_len=1024)
+    load: dict[str, Any] = dict(concurrency=192, input_len=2048, output_len=1024)
     field = "concurrency"
     more = dict(DEEPSEEK, attention_dp=8)
     result = steady_state("deepseek-v3", "b200-sxm", load, **more, sensitivity=[field])

@@ -191,3 +191,18 @@ def test_tiles_of_designs_and_of_a_gpu(run: Run, listing: Path, tmp_path: Path):
     assert line["kernels"][0]["tile_m"] == gemm["tile_m"]
     estimate = run("estimate", out, *GPU, "--json").json
     assert estimate["time_s"] == pytest.approx(result["time_s"], rel=1e-6)
+
+
+@pytest.mark.slow
+def test_words_are_choices(run: Run, tmp_path: Path):
+    """One table of the processes, best first; the file holds the words of the best."""
+    path = tmp_path / "next.toml"
+    words = ("codesign", "gpt2", "--gpu", "h100-sxm", "--phase", "decode")
+    vary = ("--vary", "process_node=4N,N3P,memory=HBM3,HBM4", "--out", path)
+    answer = run(*words, *vary, "--json").json
+    result = [x["words"]["process_node"] for x in answer["choices"]]
+    assert sorted(result) == ["4N", "4N", "N3P", "N3P"] and result[0] == "N3P"
+    energies = [x["energy_j"] for x in answer["choices"]]
+    assert energies == sorted(energies) and answer["best"]["energy_j"] == energies[0]
+    assert answer["start"]["energy_j"] == max(energies)  # an H100 as it is
+    assert 'process_node = "N3P"' in path.read_text()
