@@ -203,7 +203,15 @@
     posted = Promise.all(files).then(Object.fromEntries);
   });
 
-  document.querySelector("nav [aria-current]").scrollIntoView({ block: "nearest", inline: "center" });
+  // not scrollIntoView: browsers would begin the keyboard's way there, past the skip link
+  const link = document.querySelector("nav [aria-current]");
+  for (let box = link.parentElement; box; box = box.parentElement) {
+    if (box.scrollWidth > box.clientWidth && getComputedStyle(box).overflowX !== "visible") {
+      box.scrollLeft += link.getBoundingClientRect().left - box.getBoundingClientRect().left
+        - (box.clientWidth - link.offsetWidth) / 2;
+      break;
+    }
+  }
   const begin = new URLSearchParams(location.search);
   fill(begin);
   if (form.checkValidity() && (begin.size || atOnce)) answer();
