@@ -162,8 +162,8 @@ def test_schema_is_printed_before_anything_is_missing(run, command):
 
 
 def test_ctrl_c_says_what_refusals_say():
-    said = json.dumps(refusal.to_json("interrupted", 130)) + "\n"
-    assert interruption._JSON_LINE.decode() == said
+    reported = json.dumps(refusal.to_json("interrupted", 130)) + "\n"
+    assert interruption._JSON_LINE.decode() == reported
 
 
 def test_texts_are_indented_as_python_does_and_have_no_nan():

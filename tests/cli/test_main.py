@@ -208,9 +208,9 @@ def test_points_done_say_what_is_next_where_something_is(monkeypatch, capsys):
     with progress.points("estimates") as show:
         show(3, 36, "")
         show(4, 36, "gemm")
-    said = capsys.readouterr().err.splitlines()
-    assert said[0] == "diffenergy: 3 of 36 points"
-    assert said[1] == "diffenergy: 4 of 36 points, now gemm"
+    reported = capsys.readouterr().err.splitlines()
+    assert reported[0] == "diffenergy: 3 of 36 points"
+    assert reported[1] == "diffenergy: 4 of 36 points, now gemm"
 
 
 @pytest.mark.parametrize("words", ["--help 1>&-", "--help 2>&-", "models 1>&- 2>&-"])

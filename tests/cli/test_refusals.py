@@ -83,11 +83,11 @@ ROWS = {
     "models show gpt2 --out model.csv": "`--out` is 'model.csv'; allowed are names",
     "plan gpt2 --num-gpus 8 --global-batch 8 --out x.csv": ".json",
     "plan gpt2 --stage-clocks --plan pp=2 --out clocks.txt": "clocks.txt",
-    **{f"{command} --plot {file}": said
+    **{f"{command} --plot {file}": reported
        for command in ("estimate gpt2 --corrections given.png", "evaluate given.png",
                        "codesign gpt2 --vary num_sms --corrections given.png",
                        "dvfs gpt2 --corrections given.png")
-       for file, said in (("x=a.pdf", "allowed are names ending in .png, .svg"),
+       for file, reported in (("x=a.pdf", "allowed are names ending in .png, .svg"),
                           ("no/a.png", "there is no folder"),
                           ("given.png", "is an input of this run"))},
     # what does not go together
@@ -123,7 +123,7 @@ ROWS = {
     "codesign gpt2 --workload 'gpt2 --phase x' --vary num_sms": "`--phase` is 'x'",
     "codesign gpt2 --vary num_sms --tune-tiles": "given beside `--tune-tiles`",
     "codesign gpt2 --tune-tiles --objective edp": "time and energy",
-    **{f"serve qwen3-0.6b --rate 8 {x}": said for x, said in {
+    **{f"serve qwen3-0.6b --rate 8 {x}": reported for x, reported in {
        "--concurrency 8": "`--rate` is given beside",
        "--input-len 999999": "positions; shorten",
        "--input-len lognormal:30000:3": "one in 16 has 236803",
@@ -196,17 +196,17 @@ def test_one_line_says_what_to_do(run, tmp_path: Path, files, line: str):
     words = shlex.split(line)
     outcome = run(*words)
     assert (outcome.code, outcome.out) == (2, ""), outcome
-    (said,) = outcome.err.splitlines()
-    assert said.startswith("diffenergy: ") and "fault of diffenergy" not in said
-    rest = said
+    (reported,) = outcome.err.splitlines()
+    assert reported.startswith("diffenergy: ") and "fault of diffenergy" not in reported
+    rest = reported
     for part in ROWS[line].split(" .. "):
-        assert part in rest, said
+        assert part in rest, reported
         rest = rest.partition(part)[2]
     if words[0] in commands() and "--json" not in words:
         program = run(words[0], "--json", *words[1:])
         assert (program.code, program.out) == (2, "")
         error = json.loads(program.err)["error"]
-        assert f"diffenergy: {error['message']}" == said
+        assert f"diffenergy: {error['message']}" == reported
         assert error["kind"] == "bad_input"
     assert {x.name for x in tmp_path.iterdir()} == {*files, "folder.json"}
     assert all((tmp_path / name).read_text() == text for name, text in files.items())

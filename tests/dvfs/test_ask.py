@@ -84,7 +84,7 @@ KERNEL, PHASE, ONE = (
 
 
 @pytest.mark.parametrize(
-    ("rules", "own", "phase", "one", "stages", "said"),
+    ("rules", "own", "phase", "one", "stages", "reported"),
     [
         (KERNEL, 13.0, 12.8, 5.0, 2, "one clock a phase saves 12.8 of the 13.0 %: "
          "clocks per kernel are not worth it"),
@@ -105,11 +105,11 @@ KERNEL, PHASE, ONE = (
         (KERNEL, -3.0, None, None, 2, None),
     ],
 )  # fmt: skip
-def test_what_would_do(rules, own: float, phase, one, stages: int, said):
+def test_what_would_do(rules, own: float, phase, one, stages: int, reported):
     coarse = {"iteration": one, "phase": phase}
     plans = {k: None if x is None else planned(x) for k, x in coarse.items()}
     result = advice(Objective(), rules, DEFAULT, planned(own), plans, stages)
-    assert result == said
+    assert result == reported
 
 
 def test_savings_are_of_what_is_to_be_small():

@@ -75,8 +75,8 @@ def test_free_changes_bound_those_that_cost(table: Path):
     text = "\n".join(x for x in result.blocks() if isinstance(x, str))
     assert "a change of clocks takes 10.00 ms and 1.000 J, the GPU waits" in text
     assert "bound if changes were free: -27.50 % of energy" in text
-    said = "one clock saves 25.0 of the 26.3 %: clocks per kernel are not worth it"
-    assert summary["advice"] == said and said in text
+    reported = "one clock saves 25.0 of the 26.3 %: clocks per kernel are not worth it"
+    assert summary["advice"] == reported and reported in text
     published = Switching.published("h200-sxm", "lookahead")
     result = plan(table=table, switching=published)
     assert result.summary["switch_latency_s"] == 0.006
@@ -179,8 +179,10 @@ def test_a_gpu_without_a_published_latency_has_that_of_others():
     task = prepare("gpt2", "a10", phase="decode")
     checked, costs = ask._published(task)
     assert (costs.kind, costs.latency) == ("stall", 0.03)
-    said = "no latency of a change of clocks is published for a10; 0.03 s, that of GPUs"
-    assert any(said in warning for warning in checked.warnings)
+    reported = (
+        "no latency of a change of clocks is published for a10; 0.03 s, that of GPUs"
+    )
+    assert any(reported in warning for warning in checked.warnings)
     assert checked.about["assumed"]["switch_latency_s"] == 0.03
     named, _ = ask._published(prepare("gpt2", "h100-sxm", phase="decode"))
     assert not named.warnings and not task.warnings

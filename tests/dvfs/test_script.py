@@ -106,12 +106,12 @@ RESET = ["smi -i 0 -rmc", "smi -i 0 -rgc"]
 
 def test_stages_from_stdin(bench):
     process = bench.start(BY_STAGE, "--dry-run", PATH="/nowhere")
-    said, _ = process.communicate()
+    reported, _ = process.communicate()
     assert process.returncode == 0 and bench.lines() == []
-    first, *rest = said.splitlines()
+    first, *rest = reported.splitlines()
     assert first == "forward: SM 1500 MHz, memory 5001 MHz"
     assert rest[:2] == [x.replace("smi", "  nvidia-smi") for x in FORWARD]
-    assert "at the end: nvidia-smi -i 0 -rmc" in said
+    assert "at the end: nvidia-smi -i 0 -rmc" in reported
     process = bench.start(BY_STAGE)
     _, errors = process.communicate("backward\n\nforward\n")
     assert (process.returncode, errors) == (0, "")
@@ -207,9 +207,9 @@ def test_kernels_ahead_of_their_time(bench):
         f"        time.sleep({5 * each})\n"
     )
     process = bench.python("mine.py")
-    said, errors = process.communicate()
+    reported, errors = process.communicate()
     assert (process.returncode, errors) == (0, "")
-    began = float(said.splitlines()[0])
+    began = float(reported.splitlines()[0])
     calls = [line.split(maxsplit=1) for line in bench.lines()]
     calls = [(float(at) - began, what) for at, what in calls if "Clocks" in what]
     sets = [what.removeprefix("nvmlDevice").split("Locked")[0] for _, what in calls]

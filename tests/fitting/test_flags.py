@@ -274,9 +274,9 @@ def test_a_group_in_another_unit(flags):
     """No model is wrong by a hundred in most rows."""
     for factor, rows in ((98.0, 0), (102.0, 12)):
         cells = [ROW | {"time_s": TIME * factor, "avg_power_w": POWER}] * 12
-        said = [flag.reason for flag in flags(pd.DataFrame(cells))]
-        assert len(said) == rows
-        assert all("as in most rows of this GPU and op" in x for x in said)
+        reported = [flag.reason for flag in flags(pd.DataFrame(cells))]
+        assert len(reported) == rows
+        assert all("as in most rows of this GPU and op" in x for x in reported)
 
 
 def test_a_flag_names_the_file_and_the_cell(flags, tmp_path: Path):

@@ -137,5 +137,5 @@ def test_rows_that_were_left_out_and_an_early_end_are_told(runs: MeasurementTabl
         assert rest == [*first * bool(number), *shown, *more]
     for steps, early in ((7, True), (8, False)):
         *_, last = _ask._notes([runs], [], fitted, steps)
-        said = "stopped at 7 evaluations; `--max-steps` allows more"
-        assert (last == said) is early
+        reported = "stopped at 7 evaluations; `--max-steps` allows more"
+        assert (last == reported) is early

@@ -165,7 +165,7 @@ TPU_V4, CURVE = read_gpu("tpu-v4"), "the voltage curve (`vf_slope`)"
 
 
 @pytest.mark.parametrize(
-    ("gpu", "changes", "said"),
+    ("gpu", "changes", "reported"),
     [
         ("tpu-v5e", None, f"tpu-v5e: `tdp`, {CURVE}, idle power (`idle_constant`);"),
         ("tpu-v4", None, f"tpu-v4: {CURVE};"),
@@ -175,11 +175,11 @@ TPU_V4, CURVE = read_gpu("tpu-v4"), "the voltage curve (`vf_slope`)"
         ("b300", None, ""),  # a guess, too: its grade and interval say so
     ],
 )
-def test_an_answer_says_what_is_guessed(gpu: Any, changes: Any, said: str):
+def test_an_answer_says_what_is_guessed(gpu: Any, changes: Any, reported: str):
     task = prepare("gpt2", gpu, phase="decode", changes=changes)
     warnings = guesses(task.warnings)
-    assert len(warnings) == bool(said)
-    assert not said or warnings[0].startswith(f"guessed of {said}")
+    assert len(warnings) == bool(reported)
+    assert not reported or warnings[0].startswith(f"guessed of {reported}")
 
 
 @pytest.mark.slow

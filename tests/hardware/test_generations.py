@@ -97,12 +97,12 @@ def test_an_unknown_architecture_is_taken_for_the_newest_with_its_instruction():
     own, known = card.spec.corrections, rubin().spec.corrections
     assert float(own.dispatch_matrix) == float(known.dispatch_matrix)
     assert host_of(card).size == 72
-    (said,) = [
+    (reported,) = [
         x
         for x in de.estimate("gpt2", gpu=card, phase="decode").warnings
         if "architecture" in x
     ]
-    assert "Feynman" in said and "those of Rubin" in said
+    assert "Feynman" in reported and "those of Rubin" in reported
 
 
 def test_fast_links_of_an_unknown_generation_reduce():

@@ -27,16 +27,16 @@ def state(tmp_path):
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, None])
 def test_put_back_however_it_ends(state, error):
-    world, said = World(), []
+    world, reported = World(), []
     with contextlib.suppress(ValueError, KeyboardInterrupt):
-        with Control(world, world, state, said.append) as control:
+        with Control(world, world, state, reported.append) as control:
             control.apply(9e8, 300.0)
             assert (world.locked, world.limit) == (9e8, 300.0)
             saved = json.loads(state.read_text())
             assert saved["power_limit_w"] == LIMIT and saved["pid"] == os.getpid()
             if error is not None:
                 raise error
-    assert (world.locked, world.limit, said) == (None, LIMIT, [])
+    assert (world.locked, world.limit, reported) == (None, LIMIT, [])
     assert not state.exists()
 
 
@@ -53,7 +53,7 @@ def test_nothing_is_touched_that_is_not_asked_for(state):
 @pytest.mark.parametrize("clocks", [False, True])
 def test_no_permission_leaves_no_trace(state, what, clocks: bool):
     """Neither where clocks alone may be set."""
-    world, said = World(), []
+    world, reported = World(), []
     world.allowed = clocks
 
     def refuse(limit: float) -> None:
@@ -62,9 +62,9 @@ def test_no_permission_leaves_no_trace(state, what, clocks: bool):
     world.set_power_limit = refuse
     expected = NoPermission if what[1] or not clocks else None
     with pytest.raises(expected) if expected else contextlib.nullcontext():
-        with Control(world, world, state, said.append) as control:
+        with Control(world, world, state, reported.append) as control:
             control.prepare(*what)
-    assert world.locked is None and not state.exists() and said == []
+    assert world.locked is None and not state.exists() and reported == []
 
 
 @pytest.mark.parametrize(

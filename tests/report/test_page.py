@@ -80,9 +80,9 @@ def test_every_kernel_and_launch_is_there(page):
     assert len(texts(page, "roofline")) == len(live)
     for phase, passes, name in (("prefill", 1, ""), ("decode", 4, "-pass-3-of-4")):
         chart = texts(page, f"timeline-of-{phase}{name}")
-        said = [x for x in chart if not x.startswith("waiting")]
+        reported = [x for x in chart if not x.startswith("waiting")]
         launches = sum(k["count"] for k in kernels if k["phase"] == phase)
-        assert passes * len(said) == launches
+        assert passes * len(reported) == launches
 
 
 def test_curves_pass_through_the_estimate(page):
@@ -90,16 +90,16 @@ def test_curves_pass_through_the_estimate(page):
     text = f"{si(top['time_s'], 's')}, {si(top['energy_j'], 'J')}, "
     for chart, point in (("time-and-energy-over-sm-clocks", "1410 MHz"),
                          ("time-under-power-limits", "limit 400 W")):  # fmt: skip
-        said = [x for x in texts(page, chart) if "a100" in x]
-        assert said[-2].startswith(f"a100-sxm-80gb, {point}: {text}")
+        reported = [x for x in texts(page, chart) if "a100" in x]
+        assert reported[-2].startswith(f"a100-sxm-80gb, {point}: {text}")
 
 
 def test_energy_by_unit_is_that_of_both_estimates(page):
-    said = texts(page, "by-hardware-unit")
+    reported = texts(page, "by-hardware-unit")
     for side in (built().estimate, built().versus):
         value, share = side["energy_j_by_unit"]["dram"], side["energy_j"]
         text = f"DRAM, {side['gpu']}: {si(value, 'J')}, {100 * value / share:.1f} %"
-        assert text in said
+        assert text in reported
 
 
 def test_every_number_and_constant_has_its_source(page):
@@ -158,8 +158,8 @@ def test_a_page_with_traps_is_still_a_page(tmp_path: Path):
     text = estimate_page([estimate_details(task, task.run())], "")
     assert "</script><b>" not in text and "</title><i>" not in text
     assert text.count("<script") == text.count("</script>")
-    said = "".join(Page(text).words).lower()
-    assert "nothing was fitted" in said and "all launches of a kernel" in said
+    reported = "".join(Page(text).words).lower()
+    assert "nothing was fitted" in reported and "all launches of a kernel" in reported
 
 
 # --- under load
@@ -181,8 +181,8 @@ def test_a_served_model_has_a_section(tmp_path: Path):
     # both curves pass the answer: the nearest rate's mean is close to it
     scales = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
     for key, chart in (("ttft_s", "to-first-token"), ("tpot_s", "per-output-token")):
-        said = texts(page, f"time-{chart}")
-        means = [x for x in said if x.startswith("mean: request rate ")]
+        reported = texts(page, f"time-{chart}")
+        means = [x for x in reported if x.startswith("mean: request rate ")]
         near = min(means, key=lambda x: abs(float(x.split()[3]) - 20))
         value, unit = near.split()[-2:]
         mean = result[key]["mean"]

@@ -27,10 +27,10 @@ class Opened:
     def __init__(self, browser: Any, file: Path, **options: Any):
         self.context = browser.new_context(**options)
         self.page = self.context.new_page()
-        self.said: list[str] = []
+        self.reported: list[str] = []
         self.asked: list[str] = []
-        self.page.on("console", lambda message: self.said.append(message.text))
-        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("console", lambda message: self.reported.append(message.text))
+        self.page.on("pageerror", lambda error: self.reported.append(str(error)))
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.page.goto(file.as_uri())
 
@@ -55,7 +55,7 @@ def phone(browser: Any, file: Path) -> Iterator[Opened]:
 
 
 def test_it_renders_without_a_word_or_a_request(desk, file):
-    assert desk.said == []
+    assert desk.reported == []
     assert [url for url in desk.asked if not url.startswith("data:")] == [file.as_uri()]
     page = desk.page
     assert page.title() == "gpt2 on a100-sxm-80gb"
@@ -82,7 +82,7 @@ def test_nothing_scrolls_sideways_but_tables(phone, width: int):
         getComputedStyle(x).display !== 'none').map(x => x.outerHTML.slice(0, 80))"""
     )
     assert inside == []
-    assert phone.said == []
+    assert phone.reported == []
     for chart in page.locator(".stage svg:visible").all():
         assert "narrow" in chart.get_attribute("class")
 

@@ -47,15 +47,15 @@ def test_the_last_slice_ends_with_the_step():
     summary, end = answer().summary, line().end
     assert end.max() == pytest.approx(summary["step_time_s"], rel=1e-9)
     assert line().energy == pytest.approx(summary["energy_j"], rel=1e-9)
-    for stage, said in enumerate(summary["stages"]):
+    for stage, reported in enumerate(summary["stages"]):
         rows = (line().stage == stage) & (line().batch >= 0)
         busy = (end[rows] - line().start[rows]).sum()
         sent = summary["communication"]["pp"]["exposed_s"]
-        wanted = 4 * (said["forward_s"] + said["backward_s"]) + sent
+        wanted = 4 * (reported["forward_s"] + reported["backward_s"]) + sent
         assert busy == pytest.approx(line().slower * wanted, rel=1e-9)
         edges, watts = line().curve(stage)
         mean = np.diff(edges) @ watts[:-1] / summary["time_s"]
-        assert mean == pytest.approx(said["power_w"], rel=1e-6)
+        assert mean == pytest.approx(reported["power_w"], rel=1e-6)
     mean = line().exposed.sum(axis=0) / 2
     for axis, seconds in zip(("tp", "pp", "dp", "ep", "cp"), mean, strict=True):
         exposed = summary["communication"][axis]["exposed_s"]
@@ -162,10 +162,10 @@ def test_the_trace_tells_hidden_from_exposed():
         elif event["ph"] == "X":
             kinds[event["cat"]] += event["dur"] * 1e-6
     for axis in ("tp", "pp", "dp"):
-        said = summary["communication"][axis]
-        exposed = slower * said["exposed_s"]
+        reported = summary["communication"][axis]
+        exposed = slower * reported["exposed_s"]
         assert spent[f"{axis} exposed"] == pytest.approx(exposed, rel=1e-6)
-        hidden = slower * said["total_s"] - exposed
+        hidden = slower * reported["total_s"] - exposed
         assert spent[f"{axis} hidden"] == pytest.approx(hidden, rel=1e-6)
     shown = sum(kinds.values()) + 2 * sum(spent[x] for x in spent if "exp" in x)
     assert shown == pytest.approx(2 * summary["time_s"], rel=1e-6)

@@ -133,10 +133,10 @@ def test_beyond_three_quarters_the_answer_says_so():
     load: dict[str, Any] = {"max_batch": 16, "input_len": 256, "output_len": 64}
     one = steady_state("qwen3-0.6b", "h100-sxm", {"rate": 1.0, **load}).summary
     most = one["saturation_request_rate_per_s"]
-    for share, said in ((0.74, False), (0.76, True)):
+    for share, reported in ((0.74, False), (0.76, True)):
         options = {"rate": share * most, **load}
         warnings = steady_state("qwen3-0.6b", "h100-sxm", options).warnings
-        assert any("% used" in x for x in warnings) is said
+        assert any("% used" in x for x in warnings) is reported
 
 
 @pytest.mark.slow

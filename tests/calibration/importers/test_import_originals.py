@@ -61,8 +61,8 @@ def test_aiconfigurator_package(package, read_back):
     ]
     first = notes_of(tables["h200-sxm_context_attention"])
     assert any("1 x nccl_perf" in note and "without a file" in note for note in first)
-    said = " ".join(notes_of(tables["h200-sxm_gemm"]))
-    assert "`dtype` 'w4a16'" in said and "`avg_power_w` is 0 in 1 rows" in said
+    reported = " ".join(notes_of(tables["h200-sxm_gemm"]))
+    assert "`dtype` 'w4a16'" in reported and "`avg_power_w` is 0 in 1 rows" in reported
     back = read_back(tables)
     gemm = back["h200-sxm_gemm"]
     np.testing.assert_allclose(gemm.time_s, [0.5e-3, 0.3e-3])

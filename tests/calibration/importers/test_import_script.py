@@ -50,10 +50,10 @@ def test_cut_archive_is_an_error(name: str, file: str, write):
 def test_script_writes_tables_and_says_what_it_dropped(write, tmp_path: Path, capsys):
     log, out = write(LOG, "run.csv"), tmp_path / "new" / "tables"
     assert datasets.main(["zeus", str(log), "--out", str(out)]) == 0
-    said = capsys.readouterr()
-    assert f"{out / 'zeus_run.csv'}: 1 rows" in said.out
-    assert "1 of 2 rows left out: no energy was read" in said.out
-    assert said.err == ""
+    reported = capsys.readouterr()
+    assert f"{out / 'zeus_run.csv'}: 1 rows" in reported.out
+    assert "1 of 2 rows left out: no energy was read" in reported.out
+    assert reported.err == ""
     table = measurements.read(
         [str(out / "zeus_run.csv")], workloads={"bert": []}, gpu="a10"
     )
@@ -93,9 +93,9 @@ def test_script_bad_input_is_one_line(
         "out": out,
     }
     assert datasets.main(arguments.format(**files).split()) == 2
-    said = capsys.readouterr()
-    assert len(said.err.splitlines()) == 1 and words in said.err
-    assert said.out == "" and not out.exists()
+    reported = capsys.readouterr()
+    assert len(reported.err.splitlines()) == 1 and words in reported.err
+    assert reported.out == "" and not out.exists()
 
 
 def test_script_never_overwrites_its_input(write, capsys):

@@ -169,9 +169,9 @@ def test_vidur_rows(write, read_back):
     tables = read("vidur", path)
     names = ("elementwise", "gemm", "layernorm", "rmsnorm")
     assert sorted(tables) == [f"vidur_{x}" for x in names]
-    said = [note for table in tables.values() for note in notes_of(table)]
-    assert any("1 of 8 rows left out: under 20 us" in note for note in said)
-    assert any("2 of 7 rows left out: embedding" in note for note in said)
+    reported = [note for table in tables.values() for note in notes_of(table)]
+    assert any("1 of 8 rows left out: under 20 us" in note for note in reported)
+    assert any("2 of 7 rows left out: embedding" in note for note in reported)
     back = read_back(tables)
     fields = back["vidur_elementwise"].fields["elementwise"].values
     assert fields["fn"].tolist() == ["silu_mul", "add"]

@@ -75,13 +75,13 @@ def test_a_written_listing_gives_the_same_answer(run, gpt2, tmp_path):
 def test_warnings_stand_in_the_answer_and_beside_json(run):
     flags = ("--set", "dram_capacity=1.2e9")
     shown = run(*GPT2, *flags)
-    said = "gpt2 does not fit a100-sxm-80gb: weights 0.2 GB + "
+    reported = "gpt2 does not fit a100-sxm-80gb: weights 0.2 GB + "
     (line,) = [x for x in shown.out.splitlines() if x.startswith("warning: ")]
-    assert said in line and shown.err == ""
+    assert reported in line and shown.err == ""
     assert "of 1.200 GB: does not fit (" in shown.out
     answer = run(*GPT2, *flags, "--json")
     assert answer.json["warnings"] == [line.removeprefix("warning: ")]
-    assert answer.json["memory"]["fits"] is False and said in answer.err
+    assert answer.json["memory"]["fits"] is False and reported in answer.err
 
 
 @pytest.mark.slow
@@ -102,8 +102,8 @@ def test_steps_of_a_diffusion_transformer(run, tmp_path):
     assert "steps" not in answer["assumed"] and one["assumed"]["steps"] == 1
     assert answer["time_s"] == pytest.approx(3 * one["time_s"], rel=0.01)
     assert answer["tokens_per_s"] is answer["kv_dtype"] is None
-    (said,) = answer["warnings"]
-    assert said.startswith("tiny is the transformer alone: text encoders before")
+    (reported,) = answer["warnings"]
+    assert reported.startswith("tiny is the transformer alone: text encoders before")
     shown = run(*flags, "--steps", 3, "--guidance").out
     assert "20 in, 1 x 300 image tokens, 3 steps, guidance, bf16" in shown
 

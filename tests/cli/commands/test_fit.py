@@ -65,7 +65,7 @@ def first(fit, tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_fit_is_read_back_and_errors_shrink(run, first, table):
-    out, said = first
+    out, reported = first
     file = read_corrections(out)
     rows = {"a100-sxm-80gb:elementwise": {"time": 16, "power": 16}}
     on = file.fitted_on
@@ -76,16 +76,24 @@ def test_a_fit_is_read_back_and_errors_shrink(run, first, table):
     )
     for word in ("time", "power", "energy"):
         name = f"{word}_mape_pct"
-        assert said[name] == pytest.approx(after[name]) and after[name] < before[name]
+        assert (
+            reported[name] == pytest.approx(after[name]) and after[name] < before[name]
+        )
     assert after["time_mape_pct"] < 3 and after["power_mape_pct"] < 3
-    (group,) = said["groups"]
+    (group,) = reported["groups"]
     assert (group["file"], group["held_out"], group["rows"]) == (str(table), False, 16)
-    assert on["errors"][0]["time_mape_pct"] == round(said["time_mape_pct"], 2)
-    assert (said["rows"], said["fitted_rows"], said["flagged"]) == (16, 16, [])
-    assert said["held_out"] is None and said["steps"] > 1 and said["cost"] > 0
-    count = said["parameters"]
-    assert len(said["constants"]) == count
-    known = {c["constant"]: c for c in said["constants"] if c["level"] == "global"}
+    assert on["errors"][0]["time_mape_pct"] == round(reported["time_mape_pct"], 2)
+    assert (reported["rows"], reported["fitted_rows"], reported["flagged"]) == (
+        16,
+        16,
+        [],
+    )
+    assert (
+        reported["held_out"] is None and reported["steps"] > 1 and reported["cost"] > 0
+    )
+    count = reported["parameters"]
+    assert len(reported["constants"]) == count
+    known = {c["constant"]: c for c in reported["constants"] if c["level"] == "global"}
     deviation = known["energy_dram"]["posterior_sd"]
     assert deviation < known["energy_dram"]["prior_sd"]
     assert file.posterior is not None
@@ -99,30 +107,34 @@ def test_a_fit_is_read_back_and_errors_shrink(run, first, table):
 @pytest.mark.slow
 def test_the_same_seed_writes_the_same_bytes(fit, first, table, tmp_path):
     """From Python, too."""
-    out, said = first
+    out, reported = first
     shown = fit(tmp_path / "again.json").out
     assert (tmp_path / "again.json").read_bytes() == out.read_bytes()
     assert "16 rows, 16 fitted, 0 flagged" in shown
-    assert f"{said['parameters']} constants fitted" in shown
+    assert f"{reported['parameters']} constants fitted" in shown
     assert [path.name for path in tmp_path.iterdir()] == ["again.json"]
     result = de.fitting.fit(de.measurements.read(table), start="none")
-    assert {"schema": 1} | result.summary == said and not result.interrupted
+    assert {"schema": 1} | result.summary == reported and not result.interrupted
     result.write(tmp_path / "mine.json")
     assert (tmp_path / "mine.json").read_bytes() == out.read_bytes()
-    assert f"{said['parameters']} constants" in repr(result)
+    assert f"{reported['parameters']} constants" in repr(result)
     assert "16 rows, 16 fitted, 0 flagged" in result._repr_html_()
     after = de.fitting.evaluate(result.rows[0].table, result.corrections).summary
-    assert after["time_mape_pct"] == pytest.approx(said["time_mape_pct"])
+    assert after["time_mape_pct"] == pytest.approx(reported["time_mape_pct"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", ["elements=65536", "elements : 0.1"])
 def test_held_out_rows_are_reported_apart(fit, tmp_path, rule):
     out = tmp_path / "c.json"
-    said = fit(out, "--holdout", rule, "--json").json
-    assert (said["rows"], said["fitted_rows"], said["held_out"]["rows"]) == (16, 14, 2)
-    assert said["held_out"]["time_mape_pct"] < 10
-    groups = [(g["held_out"], g["rows"]) for g in said["groups"]]
+    reported = fit(out, "--holdout", rule, "--json").json
+    assert (
+        reported["rows"],
+        reported["fitted_rows"],
+        reported["held_out"]["rows"],
+    ) == (16, 14, 2)
+    assert reported["held_out"]["time_mape_pct"] < 10
+    groups = [(g["held_out"], g["rows"]) for g in reported["groups"]]
     assert groups == [(False, 14), (True, 2)]
     assert read_corrections(out).fitted_on["holdout"] == [rule]
 

@@ -55,10 +55,18 @@ def refused(outcome, *words):
 
 @pytest.mark.slow
 def test_a_run_writes_what_is_read(run, world, out):
-    said = run("measure", "--out", out, "--points", 30, "--json").json
-    assert (said["gpu"], said["measured"], said["rows"]) == ("h100-sxm", 30, 30)
-    assert (said["remaining"], said["failed"], said["stopped"]) == (0, [], None)
-    assert set(said["classes"]) == set(CLASSES)
+    reported = run("measure", "--out", out, "--points", 30, "--json").json
+    assert (reported["gpu"], reported["measured"], reported["rows"]) == (
+        "h100-sxm",
+        30,
+        30,
+    )
+    assert (reported["remaining"], reported["failed"], reported["stopped"]) == (
+        0,
+        [],
+        None,
+    )
+    assert set(reported["classes"]) == set(CLASSES)
     table = measurements.read([str(out)])
     assert table.num_rows == 30 and set(table.gpu) == {"h100-sxm"}
     assert (table.avg_power_w > 80).all() and world.sets == []
@@ -190,9 +198,9 @@ def test_without_a_package_it_says_so(run, out, monkeypatch):
 
 
 def test_a_dry_run_shows_the_plan(run, out):
-    said = run("measure", "--dry-run", "--gpu", "a100-sxm-80gb", "--json").json
-    assert len(said["points"]) == 200 and said["seconds"] <= 1200
-    assert set(said["classes"]) == set(CLASSES) and said["assumed"] == []
+    reported = run("measure", "--dry-run", "--gpu", "a100-sxm-80gb", "--json").json
+    assert len(reported["points"]) == 200 and reported["seconds"] <= 1200
+    assert set(reported["classes"]) == set(CLASSES) and reported["assumed"] == []
     outcome = run("measure", "--out", out, "--dry-run", "--set-clocks", "--minutes", 2)
     assert outcome.code == 0 and not out.exists()
     assert "on h100-sxm, about" in outcome.out and "left for another" in outcome.out

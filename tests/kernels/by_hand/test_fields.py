@@ -208,7 +208,7 @@ def test_bytes_of_stored_weights(name: str, group: float, size: float):
 
 
 def test_what_a_row_says_only_where_it_is_not_usual():
-    for op, usual, said in (
+    for op, usual, reported in (
         ("moe", dict(dispatched=False), dict(dispatched=True)),
         ("collective", dict(axis=""), dict(axis="tp")),
         ("gemm", {}, dict(weight_dtype="int4", weight_group=32)),
@@ -216,4 +216,4 @@ def test_what_a_row_says_only_where_it_is_not_usual():
         row = {"op": op} | ROWS[op][0]
         plain = normalise_kernel(row, "row")
         assert normalise_kernel(row | usual, "row") == plain
-        assert normalise_kernel(row | said, "row") == plain | said
+        assert normalise_kernel(row | reported, "row") == plain | reported

@@ -106,11 +106,14 @@ def test_links_that_are_left_out_are_counted():
 
 def test_several_media():
     result = planned("ndv2-2", "1GB")
-    said, links = words(collective_charts(result)["collective"]), result.topology.links
-    assert all(link.medium in said for link in links)
+    reported, links = (
+        words(collective_charts(result)["collective"]),
+        result.topology.links,
+    )
+    assert all(link.medium in reported for link in links)
     media = [links[link].medium for link in rows_of(result, 5).links]
     assert media.count("nvlink2") == 3 and media.count("network-edr") == 2
-    assert "25.00 to 50.00 GB/s" in said
+    assert "25.00 to 50.00 GB/s" in reported
 
 
 def test_nothing_to_draw(ring: Schedule):
