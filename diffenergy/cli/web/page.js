@@ -8,6 +8,7 @@
   const charts = document.getElementById("charts");
   const inputs = [...form.querySelectorAll("[name]")];
   const PAUSE = 250; // ms without a change until the answer is renewed
+  const GONE = "The server does not answer; it may have ended.";
   let posted = Promise.resolve({});
   let running = null;
   let answered = null;
@@ -153,7 +154,7 @@
     } catch (error) {
       if (running !== mine) return;
       status.textContent = error.name === "AbortError" ? "Cancelled." : "";
-      if (error.name !== "AbortError") refused.textContent = "The server does not answer; it may have ended.";
+      if (error.name !== "AbortError") refused.textContent = GONE;
     } finally {
       if (running === mine) cancel.disabled = true;
     }
@@ -164,23 +165,27 @@
     showPins();
   }
 
-  async function showPins() {
-    const pinned = pins();
-    for (const [at, letter] of ["b", "c"].entries()) {
-      const place = document.getElementById(`pin-${letter}`);
-      place.hidden = at >= pinned.length;
-      if (place.dataset.query === pinned[at]) continue;
-      place.dataset.query = pinned[at] ?? "";
-      place.innerHTML = "";
-      if (place.hidden) continue;
-      const reply = await ask(command, new URLSearchParams(pinned[at]), letter, undefined, () => {});
-      const unpin = button("Unpin", () => {
-        history.replaceState(null, "", address(state(), pins().filter((_, i) => i !== at)));
-        showPins();
-      });
-      if (reply.error) place.textContent = reply.error.message;
-      else show(place, reply, unpin);
-    }
+  function showPins() {
+    for (const [at, letter] of ["b", "c"].entries()) showPin(at, letter);
+  }
+
+  async function showPin(at, letter) {
+    const query = pins()[at] ?? "";
+    const place = document.getElementById(`pin-${letter}`);
+    place.hidden = !query;
+    if (place.dataset.query === query) return;
+    place.dataset.query = query;
+    place.innerHTML = "";
+    if (place.hidden) return;
+    const reply = await ask(command, new URLSearchParams(query), letter, undefined, () => {})
+      .catch(() => ({ error: { message: GONE } }));
+    if (place.dataset.query !== query) return;
+    const unpin = button("Unpin", () => {
+      history.replaceState(null, "", address(state(), pins().filter((_, i) => i !== at)));
+      showPins();
+    });
+    if (reply.error) place.textContent = reply.error.message;
+    else show(place, reply, unpin);
   }
 
   form.addEventListener("submit", (event) => {

@@ -99,6 +99,13 @@ def test_a_change_answers_at_once_and_a_refusal_stands_at_its_field(
 
 
 def test_two_answers_are_pinned_and_the_address_has_them(page: Any, server: Server):
+    late = []  # the first pin is answered after the second
+
+    def hold(route: Any):
+        first = not late and route.request.post_data_json["prefix"] == "b"
+        late.append(route) if first else route.continue_()
+
+    page.route("**/answer/estimate", hold)
     open_page(page, server, "estimate", model="gpt2", gpu="l40s")
     answered(page)
     for gpu in ("a10", "l4"):
@@ -106,6 +113,9 @@ def test_two_answers_are_pinned_and_the_address_has_them(page: Any, server: Serv
         page.locator("#field-gpu").fill(gpu)
         page.wait_for_url(f"**gpu={gpu}**", timeout=_LONGEST)
     page.locator("#pin-c pre").wait_for(timeout=_LONGEST)
+    late[0].continue_()
+    page.locator("#pin-b pre").wait_for(timeout=_LONGEST)
+    assert page.locator("#pin-c pre").is_visible()
     address = page.url
     page.goto("about:blank")
     page.goto(address)
