@@ -84,6 +84,9 @@ def deploy(server: DeployRequest) -> Deployment:
         changed,
         site=site,
     )
+    if deployment.tiles.loads and "untuned" not in (server.engine_changes or {}):
+        assumed |= {"expert_tiles": "untuned"}
+        deployment = dataclasses.replace(deployment, assumed=assumed)
     _check_memory(deployment, whole, server.memory_fraction)
     return deployment
 

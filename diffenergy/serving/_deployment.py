@@ -29,6 +29,7 @@ from ._steady.figures import LoadArrays, Mode, Steady, load_arrays, steady
 from ._steady.server import Groups, Memory, Pause, Server, Traffic
 from ._step.groups import grouping
 from ._step.table import Program, StepCosts, batch_knots, program, step_costs
+from ._tiles import Tiles, expert_tiles
 
 ASIDE: Final = 2e9
 """B of activations, graphs and context that engines keep aside."""
@@ -96,8 +97,15 @@ class Deployment:
                 self.card,
                 len(self.model.stack()),
                 self.file.engines,
-                self.request.routing is not None,
+                self.tiles,
             )
+
+    @property
+    def tiles(self) -> Tiles:
+        """Tiles of its experts; those of a constant that the user sets are untuned."""
+        untuned = "untuned" in (self.file.engines or {}).get("set", {})
+        of = (self.model, self.request, self.card, self.engine_name)
+        return expert_tiles(*of, untuned)
 
     @functools.cached_property
     def traffic(self) -> Traffic:

@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from ..hardware import GpuCard, gpu_names, read_gpu
 from ._request import EngineName, Sampling
+from ._tiles import TUNED, Tiles
 
 ENGINES: Final[tuple[str, ...]] = get_args(EngineName)
 SAMPLING: Final[tuple[str, ...]] = get_args(Sampling)
@@ -32,11 +33,11 @@ class Engine(eqx.Module):
 
     Times in s: `step` and `sequence` of the host, `prompt` of a step with a prompt (all
     layers), `few` of sampling a sequence in fewer than 128, `start` and `many` of
-    sampling more, `request` of HTTP and tokeniser, `untuned` of expert kernels (all
-    layers) at one sequence, growing with the root of their number. Factors on
-    predicted time: `linear`, `experts`, `small` (norms, quantisation, softmax, rotary,
-    adds), `attention`; on predicted energy beyond idle: `linear_energy`,
-    `attention_energy`, `prefill_energy`. Power while sampling, W: `few_power`,
+    sampling more, `request` of HTTP and tokeniser, `untuned` of expert tiles (all
+    layers) in steps of more rows than `tuned_rows`. Factors on predicted time:
+    `linear`, `experts`, `small` (norms, quantisation, softmax, rotary, adds),
+    `attention`; on predicted energy beyond idle: `linear_energy`, `attention_energy`,
+    `prefill_energy`. Power while sampling, W: `few_power`,
     `many_power`.
     """
 
@@ -57,6 +58,7 @@ class Engine(eqx.Module):
     many_power: Number
     request: Number
     untuned: Number
+    tuned_rows: Number
 
     def sampled(self, batch: Array, vocab: Array) -> Array:
         """Time to sample a token for `batch` sequences, s.
@@ -150,14 +152,14 @@ def engine_of(
     gpu: GpuCard,
     layers: int,
     fitted: Mapping[str, Any] | None = None,
-    mixture: bool = False,
+    tiles: Tiles = TUNED,
 ) -> Engine:
-    """Constants of an engine on a GPU's host for a model of so many `layers`;
-    `mixture`: whether these have experts."""
+    """Constants of an engine on a GPU's host for a model of so many `layers`, whose
+    experts run in `tiles`."""
     kinds = np.array([float(sampling == x) for x in SAMPLING])
     values: Mapping[str, Any] = levels(engine, gpu, fitted)
     board = (gpu.values["tdp"], gpu.values["dram_bandwidth"])
-    return engine_from(values, kinds, float(layers), *board, float(mixture))
+    return engine_from(values, kinds, float(layers), *board, tiles)
 
 
 def engine_from(
@@ -166,11 +168,11 @@ def engine_from(
     layers: Any,
     tdp: Any,
     bandwidth: Any,
-    mixture: Any,
+    tiles: Any,
 ) -> Engine:
     """An engine from `values` by name; `kinds`: 1 for the kind of sampling, else 0;
-    `tdp` in W, DRAM `bandwidth` in B/s, which sorts of many rows follow; `mixture`: 1
-    for a model with experts, else 0."""
+    `tdp` in W, DRAM `bandwidth` in B/s, which sorts of many rows follow; `tiles`:
+    as [`Tiles`]."""
     # zero of the same type as the others, which may be traced
     zero, slower = 0.0 * values["plain"], _FITTED_BANDWIDTH / bandwidth
     many = values["sort_many"] * slower
@@ -179,7 +181,8 @@ def engine_from(
     each = (zero, values["plain"], many, many)
     numbers = {name: values[name] for name in _SAME} | {
         "prompt": layers * values["prompt_layer"],
-        "untuned": mixture * layers * values["untuned"],
+        "untuned": tiles[0] * values["untuned"],
+        "tuned_rows": tiles[1],
         "few": _picked(kinds, few),
         "start": _picked(kinds, start),
         "many": _picked(kinds, each),

@@ -12,7 +12,7 @@ from json_keys import check
 import diffenergy as de
 from diffenergy.hardware import read_gpu
 from diffenergy.serving import Load, deploy, fit, is_serving, steady_state
-from diffenergy.serving._engine import constants, engine_of, levels
+from diffenergy.serving._engine import constants, levels
 from diffenergy.serving._fitting.fit import ENERGY_FACTORS, read_serving
 from diffenergy.serving._step.rows import PARTS, Step, listing
 from diffenergy.workload import ModelShare, ModelSplit, assemble, load_model
@@ -86,8 +86,7 @@ def test_a_table_has_the_estimates_of_its_steps():
 
 def test_parts_of_a_mixture():
     """Experts below 16 bits run by libraries of their own, which fuse what stands
-    around them. Untuned ones take 6.3 us a layer of 48; a dense model has none, and by
-    default nobody has."""
+    around them."""
     for name, dtype, experts, small in (
         ("deepseek-v3", "nvfp4", "experts", "small"),
         ("gpt-oss-20b", "bf16", "linear", "linear"),
@@ -98,11 +97,37 @@ def test_parts_of_a_mixture():
         result, parts = listing(model, request, Step(24, 900))
         of = {row["op"]: x for row, x in zip(result.kernels, parts, strict=True)}
         assert of["moe"] == experts and of["rmsnorm"] == of["softmax"] == small
-    study = {"set": {"untuned": 6.3e-6}}
-    of = "vllm", "greedy", read_gpu("h100-sxm"), 48
-    times = [float(engine_of(*of, study, mixture).untuned) for mixture in (True, False)]
-    assert times == pytest.approx([302.4e-6, 0.0])
-    assert float(engine_of(*of, None, True).untuned) == 0
+
+
+@pytest.mark.parametrize(
+    "name, gpu, ep, more, expected",
+    [
+        # 94 layers x (4096 + 1536)/32 loads, of steps of more tokens than experts here
+        ("qwen3-235b-a22b", "b200-sxm", 4, {}, (94 * 176, 32)),
+        ("qwen3-235b-a22b", "h100-sxm", 8, {}, (94 * 176, 16)),
+        ("qwen3-235b-a22b", "b200-sxm", 1, {}, (0, 0)),  # a file: 128 experts of 192
+        ("qwen3-235b-a22b", "b200-sxm", 4, {"engine": "sglang"}, (0, 0)),
+        ("qwen3-235b-a22b", "b200-sxm", 4, {"dtype": "fp8_block"}, (0, 0)),
+        ("qwen3-30b-a3b", "h100-sxm", 2, {}, (0, 0)),
+        ("qwen3-8b", "h100-sxm", 1, {"set": 1e-6}, (0, 0)),  # no experts
+        ("qwen3-30b-a3b", "h100-sxm", 2, {"set": 1e-6}, (48 * 88, 64)),
+        ("qwen3-30b-a3b", "h100-sxm", 2, {"set": 1e-6, "dtype": "fp8_block"},
+         (48 * 88, 0)),
+    ],
+)  # fmt: skip
+def test_experts_without_tuned_tiles(name, gpu, ep, more, expected):
+    """vLLM's default tiles: 32 deep, where no file has the shape; a constant that the
+    user sets goes for any shape. Block-scaled fp8 has one size for all steps."""
+    changes = {"untuned": more["set"]} if "set" in more else None
+    load = Load(rate=1.0, input_len=128, output_len=64)
+    engine = more.get("engine", "vllm")
+    server = deploy(
+        name, gpu, load, tp=8 if ep == 1 else ep, ep=ep, dtype=more.get("dtype"),
+        engine=engine, engine_changes=changes,
+    )  # fmt: skip
+    assert tuple(server.tiles) == expected
+    constant = 1e-6 if changes else levels(engine, read_gpu(gpu))["untuned"]
+    assert float(server.engine.untuned) == pytest.approx(expected[0] * constant)
 
 
 def test_shared_layers_send():

@@ -9,7 +9,9 @@ Fitted are first the rows of one GPU (ML.ENERGY: dense Qwen3, gemma-3 and Qwen3-
 under vLLM 0.11; H100 chat, code and reasoning, B200 chat and code, at most 600 running)
 and Qwen3-32B on H100 by TP degree (AIConfigurator's table, closed loops). Left out in
 turn: a model, a GPU, a TP degree, an engine. Rows of several GPUs of ML.ENERGY are
-never fitted.
+never fitted, but for one constant: `untuned`, the time of a load of expert tiles that
+vLLM has no sizes for, is fitted to Qwen3-235B-A22B in bf16, on each GPU alone; left
+out: the GPU.
 Linear layers, host and sampling all grow with the batch, and a fit that moves all three
 shares time among them that no row tells apart. For vLLM linear layers stay as they are
 predicted, sequences cost the host nothing (its scheduler runs beside the GPU) and sorts
@@ -23,8 +25,6 @@ Then, with all these as they are, `experts` and `small` of mixtures with experts
 table), by engine and generation of GPUs; left out in turn: a model, an engine (by the
 mean constants of the others). vLLM on Hopper has neither: without them its rows are off
 by 8.0 %, by factors of the other models 11.5 %.
-`untuned` is off; the table shows it on servers of ML.ENERGY whose experts vLLM 0.11 has
-no tuned tiles for (Qwen3-235B-A22B).
 `--write` puts what all rows give into `diffenergy/data/corrections/engines.toml`.
 """
 
@@ -61,10 +61,11 @@ from diffenergy.serving._fitting.fit import (
 _MOST: Final = {"h100-sxm": 1000, "b200-sxm": 600}
 """Running requests of fitted rows; beyond, B200 hosts run out of requests."""
 _FROZEN: Final = (
-    *ENERGY_FACTORS, "linear", "sequence", "penalties_few", "sort_start", "sort_many",
+    *ENERGY_FACTORS, "untuned", "linear", "sequence", "penalties_few", "sort_start",
+    "sort_many",
 )  # fmt: skip
 """Constants of vLLM that stay at their priors: the docstring says why."""
-_UNREAD: Final = (*ENERGY_FACTORS, "few_power", "many_power")
+_UNREAD: Final = (*ENERGY_FACTORS, "few_power", "many_power", "untuned")
 """Constants of SGLang and TensorRT-LLM that stay: no row has a power."""
 _BESIDE: Final = ("sequence",)
 """Constants of TensorRT-LLM that stay, too: the docstring says why."""
@@ -76,8 +77,8 @@ _PRIOR: Final = {"Hopper": 0.8, "Blackwell": 0.6}
 """Prior centre of `_OWN` by generation of GPUs (the deployment study)."""
 _UNFITTED: Final = "vllm:h100-sxm"
 """Host without `_OWN`: the docstring says why."""
-_UNTUNED: Final = 6.3e-6
-"""s a layer: experts of Qwen3-235B-A22B under vLLM 0.11 (the deployment study)."""
+_TILES: Final = "untuned"
+"""Constant of expert tiles without tuned sizes."""
 _NORMAL: Final = 1.645
 """95th percentile of a normal distribution."""
 _HEAD: Final = (
@@ -248,11 +249,13 @@ def study(
         mine = use & (gpu == name)
         predicted = energy.predict(as_arrays(by_gpu[other]))
         yield f"| {name}, the GPU | {errors(energy, predicted, mine)} |"
-    for name in _MOST:
+    loads = {name: untuned(energy, frame, name, by_gpu[name]) for name in _MOST}
+    for name, other in (("h100-sxm", "b200-sxm"), ("b200-sxm", "h100-sxm")):
         for kind in ("dense", "mixture"):
             mixture = np.array(["A3B" in x or "A22B" in x for x in names])
             mine = ~alone & (gpu == name) & (mixture == (kind == "mixture"))
-            predicted = energy.predict(as_arrays(by_gpu[name]))
+            values = by_gpu[name] | {_TILES: loads[other]}
+            predicted = energy.predict(as_arrays(values))
             yield f"| {name}, {kind} on several | {errors(energy, predicted, mine)} |"
     engines = np.array([host.partition(":")[0] for host in closed.hosts])
     degrees = _columns(closed, table, "tp")
@@ -275,15 +278,38 @@ def study(
         ):
             cells = errors(x.served, predicted, x.mine)
             yield f"| mixtures, {host}, {what} | {cells} |"
-    big = np.array(["235B" in x for x in names])
-    for dtype, experts in (("bf16", 1.0), ("fp8_block", 1.5)):
-        for name in _MOST:
-            mine = big & (gpu == name) & (_columns(energy, frame, "dtype") == dtype)
-            tiles = by_gpu[name] | {"untuned": _UNTUNED, "experts": experts}
-            for what, values in (("", by_gpu[name]), (", untuned", tiles)):
-                predicted = energy.predict(as_arrays(values))
-                cells = errors(energy, predicted, mine)
-                yield f"| {name}, 235B {dtype}{what} | {cells} |"
+    for name, other in (("h100-sxm", "b200-sxm"), ("b200-sxm", "h100-sxm")):
+        mine = _of_235b(energy, frame, name, "fp8_block")
+        predicted = energy.predict(as_arrays(by_gpu[name]))
+        yield f"| {name}, 235B fp8_block | {errors(energy, predicted, mine)} |"
+        mine = _of_235b(energy, frame, name)
+        for what, load in (
+            ("tuned", 0.0),
+            (f"untuned {loads[name]:.3g}", loads[name]),
+            ("untuned, the GPU", loads[other]),
+        ):
+            predicted = energy.predict(as_arrays(by_gpu[name] | {_TILES: load}))
+            cells = errors(energy, predicted, mine)
+            yield f"| {name}, 235B bf16, {what} | {cells} |"
+
+
+def untuned(
+    energy: Served, frame: pd.DataFrame, gpu: str, values: Mapping[str, float]
+) -> float:
+    """s of a load of untuned expert tiles, all other constants as in `values`."""
+    centres = prior() | dict(values)
+    fixed = tuple(x for x in constants() if x != _TILES)
+    return fitted(energy, _of_235b(energy, frame, gpu), centres, fixed)[_TILES]
+
+
+def _of_235b(
+    energy: Served, frame: pd.DataFrame, gpu: str, dtype: str = "bf16"
+) -> np.ndarray:
+    """Rows of Qwen3-235B-A22B on a GPU: experts without tuned tiles."""
+    names = np.array(_names(energy, frame))
+    big = np.array(["235B" in name for name in names])
+    hosts = np.array([host.partition(":")[2] for host in energy.hosts])
+    return big & (hosts == gpu) & (_columns(energy, frame, "dtype") == dtype)
 
 
 def shipped(energy: Served, frame: pd.DataFrame, closed: Served) -> dict[str, Any]:
@@ -303,6 +329,7 @@ def shipped(energy: Served, frame: pd.DataFrame, closed: Served) -> dict[str, An
     for name in _MOST:
         own = fitted(energy, use & (gpu == name), centres, _FROZEN)
         level = {x: own.get(x, centres[x]) for x in constants() if x in own | vllm}
+        level[_TILES] = untuned(energy, frame, name, centres | own)
         levels["host"][f"vllm:{name}"] = level
     for engine in ("sglang", "trtllm"):
         levels["engine"][engine] = fitted(

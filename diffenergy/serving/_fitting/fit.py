@@ -247,6 +247,7 @@ def _columns(row: ServedRow, deployment: Deployment, table: int) -> dict[str, An
         "first": float(deployment.schedule == "prefill-first"),
         "layers": float(len(deployment.model.stack())),
         "mixture": float(deployment.request.routing is not None),
+        "tiles": jnp.asarray(deployment.tiles),
         "tdp": values["tdp"],
         "bandwidth": values["dram_bandwidth"],
         "kinds": jnp.asarray([float(deployment.sampling == x) for x in SAMPLING]),
@@ -267,7 +268,7 @@ def served_figures(
 
     def one(row: Mapping[str, Any]) -> Array:
         costs = jax.tree.map(lambda x: x[row["table"]], tables)
-        board = (row["layers"], row["tdp"], row["bandwidth"], row["mixture"])
+        board = (row["layers"], row["tdp"], row["bandwidth"], row["tiles"])
         engine = engine_from(values, row["kinds"], *board)
         place = (row["memory"], row["traffic"], row["vocab"], row["chunk"])
         where = (row["first"], row["sm_clock"], row["cap"])

@@ -11,6 +11,7 @@ from .rows import LINEAR, PARTS
 from .table import StepCosts
 
 _ATTENTION, _EXPERTS = PARTS.index("attention"), PARTS.index("experts")
+_PRODUCTS: Final = PARTS.index("linear")
 
 
 def _factors(engine: Engine) -> Float[Array, " part"]:
@@ -59,10 +60,14 @@ def decode(
     more = context - costs.context
     spent = jnp.full(len(PARTS), engine.linear_energy)
     spent = spent.at[_ATTENTION].set(engine.attention_energy)
-    parts = _factors(engine) * (at(costs.time) + more * at(costs.slope))
-    parts = parts.at[:, _EXPERTS].add(engine.untuned * jnp.sqrt(batch))
+    time = at(costs.time) + more * at(costs.slope)
     energy = at(costs.energy) + more * at(costs.energy_slope)
     rows = batch * costs.rows
+    # untuned tiles compute rows that are empty, and draw what other products do
+    bare = jnp.where(rows > engine.tuned_rows, engine.untuned, 0.0)
+    drawn = energy[:, _PRODUCTS] / time[:, _PRODUCTS]
+    energy = energy.at[:, _EXPERTS].add(bare * drawn)
+    parts = (_factors(engine) * time).at[:, _EXPERTS].add(bare)
     sampled, host = engine.sampled(rows, vocab), engine.host_time(batch)
     above = engine.sampling_power(rows) - costs.idle
     sampling = costs.idle + above * at(costs.products)
