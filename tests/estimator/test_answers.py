@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import pytest
 
+import diffenergy as de
 from diffenergy.corrections import (
     CorrectionsFile,
     prior_file,
@@ -245,3 +246,14 @@ def test_clocks_between_the_steps_are_a_warning():
     assert memory == (
         "l4 cannot set its memory clock to 5000 MHz; nearest: 405, 6251 MHz."
     )
+
+
+def test_an_l4_reaches_the_published_share_of_its_fp32_peak(tmp_path: Path):
+    """NeuSight's products in fp32: 43 % of 31.33 TFLOP/s, under its 72 W."""
+    size = dict(op="gemm", dtype="fp32", m=8192, n=8192, k=8192, count=1)
+    run = {"name": "product", "phase": "forward", "kernels": [size]}
+    (tmp_path / "product.jsonl").write_text(json.dumps(run))
+    answer = de.estimate(str(tmp_path / "product.jsonl"), "l4").summary
+    rate = 2 * 8192**3 / answer["time_s"]
+    assert rate == pytest.approx(0.43 * 31.334e12, rel=0.01)
+    assert answer["avg_power_w"] > 70 and answer["sm_clock_mhz"] < 2040
