@@ -108,6 +108,18 @@ def test_what_cannot_be_says_why_beside_what_can():
         de.sweep("gpt2", "l4", batch=[1, 2], power_limit=12.0, **low)
 
 
+def test_what_does_not_fit_is_not_the_least():
+    """2 TB of caches take the fewest joules a token of all, on a GPU that has them."""
+    low: dict[str, Any] = dict(phase="decode", input_len=1024)
+    result = crossed("gpt2", ["l4"], batch=[1, 2, 60_000], **low).summary
+    points = result["points"]
+    assert [point["memory"]["fits"] for point in points] == [True, True, False]
+    assert points[2]["energy_j_per_token"] < points[1]["energy_j_per_token"]
+    assert result["best_energy_per_token"] == 1
+    none = crossed("gpt2", ["l4"], batch=[60_000, 61_000], **low).summary
+    assert none["best_time"] == 0
+
+
 @pytest.mark.slow
 def test_a_single_value_is_no_axis():
     result = crossed("gpt2", ["l4"], batch=[2], phase="prefill").summary

@@ -133,6 +133,9 @@ def point(task: Checked, estimate: Estimate, setting: Setting) -> dict[str, Any]
 
 
 def best(points: Sequence[Mapping[str, Any]], key: str) -> int | None:
-    """Index of the point with the least `key`; None where none has one."""
+    """Index of the point with the least `key`, of those that fit the memory if any
+    does; None where none has one."""
     candidates = [i for i, point in enumerate(points) if point.get(key) is not None]
-    return min(candidates, key=lambda i: points[i][key]) if candidates else None
+    memories = {i: points[i].get("memory") or {} for i in candidates}
+    fitting = [i for i in candidates if memories[i].get("fits") is not False]
+    return min(fitting or candidates, key=lambda i: points[i][key], default=None)
