@@ -83,15 +83,18 @@ def digits(value: int | float | None, places: int = 4) -> str:
 
 
 def si(value: int | float | None, unit: str) -> str:
-    """`value` with the SI prefix that suits it.
+    """`value` with the SI prefix that suits it; from 1000 s on in minutes or hours.
 
-    >>> si(0.01973, "s"), si(None, "J")
-    ('19.73 ms', '-')
+    >>> si(0.01973, "s"), si(5400, "s"), si(None, "J")
+    ('19.73 ms', '90.00 min', '-')
     """
     if value is None:
         return UNKNOWN
     if value == 0:
         return f"0 {unit}"
+    if unit == "s" and _rounded(value) >= 1000:
+        long = (hour, "h") if abs(value) >= 2 * hour else (60.0, "min")
+        return f"{digits(value / long[0])} {long[1]}"
     scale, prefix = scaled(min(_rounded(value), _MOST))
     return f"{digits(value / scale)} {prefix}{unit}"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from diffenergy.hardware import FIELDS
-from diffenergy.units import quantity, units_like
+from diffenergy.units import quantity, si, units_like
 
 
 @pytest.mark.parametrize(
@@ -47,3 +47,9 @@ def test_what_is_refused(text: str, bare: str, words: str):
 @pytest.mark.parametrize("name", [name for name, x in FIELDS.items() if x.slip])
 def test_the_slip_of_a_field_is_a_unit_of_it(name: str):
     assert FIELDS[name].slip in units_like(FIELDS[name].bare_unit)
+
+
+def test_long_times_are_shown_in_minutes_and_hours():
+    shown = [si(x, "s") for x in (999.9, 1000.0, 7199.0, 7200.0, 2.6e6)]
+    assert shown == ["999.9 s", "16.67 min", "120.0 min", "2.000 h", "722.2 h"]
+    assert si(1500.0, "J") == "1.500 kJ"
