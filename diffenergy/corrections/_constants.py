@@ -254,6 +254,9 @@ class Corrections(Record):
         "usable share of the doubled fp32 rate (GA10x, Ada)",
         "fp32 GEMM on a GA10x or Ada GPU (A10, L40S)", source="Flow",
         tiles=TILED_RECORDS)
+    fma_linear: Number = library(1.0, 0.2, "-",
+        "rate of fp32 products in the layout of nn.Linear / of row-major ones",
+        "fp32 nn.Linear of at least 8 waves", levels=("own", "architecture"))
     fma_step_cycles: Number = library(450.0, 0.4, "cycles",
         "critical path of a CUDA-core main-loop step of 8",
         "fp32 GEMM of one wave over a range of K")

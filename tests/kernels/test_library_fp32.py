@@ -10,7 +10,7 @@ import pytest
 
 from calibration.campaigns import model_of
 from diffenergy import estimate
-from diffenergy.corrections import Corrections, prior_file
+from diffenergy.corrections import Corrections, prior_file, read_corrections
 from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
 from diffenergy.kernels.gemm.simt import SimtGemm, demand
 from diffenergy.physics import timing
@@ -191,6 +191,20 @@ def test_rows_without_a_tile_or_on_tensor_cores_stay_as_they_are(sample, phases)
     ]
     names = [type(x).__name__ for x in phases(rows).shapes]
     assert sorted(names) == ["Gemm", "Gemm", "SimtGemm"]
+
+
+def test_linear_layers_of_a_pascal_are_slower(sample, phases):
+    """Tiles of cuBLAS for `nn.Linear` there reach three quarters of the rate of
+    row-major products; math takes all of a large product's time."""
+    c = with_values(fma_linear=0.75, choice_tau_fma=1e-3)
+    gpu, times = load_gpu("p100-pcie-16gb"), []
+    point = OperatingPoint(gpu.sm_clock_max, gpu.mem_clock, jnp.asarray(1e4))
+    for weights in ("none", "b"):
+        row = sample("gemm", dtype="fp32", m=8192, n=8192, k=4096, weights=weights)
+        times.append(float(estimate(phases([row]), gpu, point, c).time))
+    assert times[1] / times[0] == pytest.approx(1 / 0.75, rel=0.02)
+    levels = read_corrections().levels
+    assert levels["architecture:Pascal"]["fma_linear"] < 0.9
 
 
 @pytest.mark.slow

@@ -69,6 +69,7 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
     reads_a, reads_b = fragment_reads(gpu, t.tensor, loop.tile_m, loop.tile_n)
     on_tensor, splits = t.tensor > 0, loop.split > 1
     fma_peak, fma_efficiency = _rates.fma_rate(gpu, c)
+    fma_efficiency = fma_efficiency * jnp.where(s.linear > 0, c.fma_linear, 1.0)
     slow = 1 + c.misalignment * misalignment(s, t.compute)
     eager = 1 + s.eager * (c.gemm_eager - 1)
     return make_demand(
