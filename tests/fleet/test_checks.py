@@ -47,6 +47,7 @@ BACK = [{"slot": 2, "model": "m", "pool": "g", "replicas": 1}]
         # 2 x 250 instead of 400 + 50 and a start of 500
         (DIP, [20.0, 10.0, 20.0], (2, 50), 500, 800 + 500 + 800, []),
         (CLOCKS, [10.0, 5.0, 10.0], (1, 50), 1e6, 600 + 250 + 600, []),
+        (CLOCKS, [0.0, 0.0], (1, 50), 0, 2 * 50, []),
     ],
 )
 def test_plans_by_hand(tmp_path: Path, points, demand, pool, start, watts, starts):
@@ -57,6 +58,7 @@ def test_plans_by_hand(tmp_path: Path, points, demand, pool, start, watts, start
     assert result.value == pytest.approx(watts)
     assert result.summary["starts"] == starts
     assert result.summary["status"] == "optimal"
+    assert (result.summary["headroom"] is None) == (not any(demand))
     if points[1] is CAPPED:
         assert replicas(result) == ({(0, 0): 3} if pool[1] == 20 else {(0, 1): 5})
 
