@@ -47,6 +47,7 @@ def test_the_best_of_a_small_space():
         assert result.best.violation == 0
         assert result.best.objective == pytest.approx(best, rel=1e-9)
         assert ("max_area" in {x.name for x in result.active}) == bool(limits)
+        assert all(x.multiplier > 0 for x in result.active)  # the clock at its bound
     assert search(wanted, few).best == result.best
     none = dataclasses.replace(designs, limits={"area": 100.0})
     least = judged.metrics[:, 3].min()

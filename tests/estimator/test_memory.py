@@ -82,6 +82,9 @@ def test_a_generation_holds_weights_cache_and_a_layer():
     assert result["logits"] == 8 * VOCAB * 6  # of the last tokens alone
     assert result["workspace"] == CONTEXT
     assert result["gradients"] == result["optimizer"] == 0
+    # a token's two experts: gate, up and product beside its row, there and back
+    mixture = memory("mixtral-8x7b", batch=8, input_len=512)["activations"]
+    assert mixture == 2 * 8 * 512 * (2 * H + 2 * 3 * INNER + H)
 
 
 def test_an_image_model_holds_its_largest_kernel():

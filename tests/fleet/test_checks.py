@@ -76,14 +76,15 @@ def refused(folder: Path, *arguments: Any, **more: Any) -> dict[str, Any]:
 
 
 def test_too_little_power_or_too_few_gpus(tmp_path: Path):
-    site: dict[str, Any] = {"name": "main", "power_budget_w": 1800}
+    site: dict[str, Any] = {"name": "main", "power_budget_w": 1800, "pue": 1.2345}
     question: tuple[Any, ...] = ([FULL, CAPPED], [{"m": 30.0}], one_pool(5, 20))
     reason = refused(tmp_path, *question, sites=[site])
     assert (reason["limit"], reason["slot"], reason["site"]) == ("power", 0, "main")
-    assert reason["needed_w"] == pytest.approx(1840)
-    assert reason["budget_w"] == 1800
-    site["power_budget_w"] = 1840
-    assert planned(tmp_path, *question, sites=[site]).value == pytest.approx(1840)
+    assert reason["needed_w"] == pytest.approx(1840 * 1.2345)  # 2271.48
+    assert reason["budget_w"] == 1800 and "to 2271.5," in reason["remedy"]
+    site["power_budget_w"] = 2271.5
+    value = planned(tmp_path, *question, sites=[site]).value
+    assert value == pytest.approx(1840 * 1.2345)
     site["power_budget_w"] = 1000  # GPUs come before power
     demand = [{"m": 30.0}, {"m": 52.0}]
     reason = refused(tmp_path, question[0], demand, one_pool(5, 20), sites=[site])
