@@ -199,7 +199,6 @@ def test_secant_steps_find_the_root(capped):
     assert power[bound] == pytest.approx(limit[bound], rel=1e-6)
 
 
-@pytest.mark.slow
 def test_forward_slopes_of_the_secant_clock(capped):
     """d ln (time, energy) of free and governed runs by each constant, against
     differences of the search for the root.
