@@ -9,6 +9,7 @@ import diffenergy as de
 from diffenergy.estimator import prepare
 from diffenergy.estimator._asking.warnings import missing_units
 from diffenergy.hardware import read_gpu
+from diffenergy.kernels import ops
 from diffenergy.workload import Listing, load_model
 
 MODELS = Path(de.__file__).parent / "data" / "models"
@@ -183,6 +184,21 @@ def test_block_scaled_types_of_a_listing(sample, gpu, dtype, words):
     result = missing_units([listing], read_gpu(gpu))
     assert len(result) == (words is not None)
     assert all(words in remark and "rate of bf16" in remark for remark in result)
+
+
+def test_products_need_tensor_cores(sample):
+    """A GTX 1080 Ti has none; streams run in any type."""
+    multiply = {
+        op
+        for op in ops()
+        if missing_units(
+            [Listing("mine", kernels=(sample(op),))], read_gpu("gtx-1080-ti")
+        )
+    }
+    products = "gemm moe conv2d conv2d_input_grad conv2d_weight_grad custom scan"
+    attention = {"context_attention", "generation_attention"}
+    assert {*products.split(), *attention} <= multiply
+    assert not multiply & {"softmax", "elementwise", "rmsnorm", "gather", "activity"}
 
 
 @pytest.mark.parametrize(
