@@ -82,6 +82,7 @@ GOALS = [
     goal("`goals` asks for a cost .. give `price`", goals="cost"),
     goal("`limits['cost']` asks for a cost", limits={"cost": 5}),
     goal("but nothing costs", price=5),
+    goal("`price` is 0; allowed is a number above 0", goals="cost", price=0.0),
     goal("`bacth` is no argument", bacth=2),
 ]  # fmt: skip
 PARTS = [

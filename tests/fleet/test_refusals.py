@@ -1,5 +1,6 @@
 """What fleets, their tables and prices cannot be."""
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,10 @@ FLEETS = [
         ("parked_w = 30", 'parked_w = 30\nnode = "pcie8"\nhosts = "off"',
          "has `hosts` off and `parked_w` 30; a GPU draws nothing"),
     )
-] + [spoilt("not every site has a `carbon`", "fleet.toml", "carbon = 320\n", "",
+] + [row("no pool has a GPU; give a `count`", beside, File(
+    re.sub("count = [0-9]+", "count = 0", (EXAMPLE / "fleet.toml").read_text()),
+    "fleet.toml",
+))] + [spoilt("not every site has a `carbon`", "fleet.toml", "carbon = 320\n", "",
             objective="carbon")]  # fmt: skip
 TABLES = [
     spoilt(sentence, name, old, new)
