@@ -98,8 +98,8 @@ def test_activations_of_a_token_by_hand(topk: int):
     """Bytes in 16 bit: inputs of norms and of linear layers, queries, keys and values,
     sums of rows; dense: gate, up, product; experts: rows sent, too. With one expert a
     token the dense layers are the largest."""
-    values = model_of("deepseek-v3").config.values | {"num_experts_per_tok": topk}
-    model = of_config(values, TrainedModel)
+    values = model_of("deepseek-v3").config.values
+    model = of_config({**values, "num_experts_per_tok": topk}, TrainedModel)
     tokens = 2 * 512
     queries, values = HEADS * 192, HEADS * 128
     latent = 2 * (1536 + 512)  # inputs of their norms, and of what is behind
