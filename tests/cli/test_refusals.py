@@ -116,6 +116,8 @@ ROWS = {
     "collective dgx1 a.json --size 1GB": "collective verify FILE",
     "codesign --vary num_sms": "MODEL is missing",
     "codesign gpt2 --vary num_sms=100": "give num_sms=LOW:HIGH",
+    "codesign gpt2 --vary num_sms,,tdp": "is 'num_sms,,tdp'; give names, such as",
+    "codesign gpt2 --vary tiles=1:2": "`--vary` is 'tiles=1:2'; tiles take no bounds",
     "codesign gpt2 --vary num_sms,memory=HBM4,Q7,tdp": "`memory` is 'Q7'",
     "codesign gpt2 --vary num_sms --weight 2": "there is one workload",
     "codesign --workload gpt2 --vary num_sms --weight 1 --weight 2": "2 times for 1",
