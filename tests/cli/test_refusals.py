@@ -114,6 +114,11 @@ ROWS = {
     "collective verify": "lacks a file",
     "collective verify a.json --chunks 2": "no option of verify",
     "collective dgx1 a.json --size 1GB": "collective verify FILE",
+    **{f"collective dgx1 --size 1GB {flag}": reported for flag, reported in {
+       "--epoch never": "`--epoch` is 'never'; allowed are fastest",
+       "--gap 1.5": "`--gap` is '1.5'; allowed is a share from 0 to 1",
+       "--tenants 0-3;3-1": "is '0-3;3-1'; allowed are GPUs and ranges",
+       "--tenants 0-999999": "has 0-999999, which is too many GPUs"}.items()},
     "codesign --vary num_sms": "MODEL is missing",
     "codesign gpt2 --vary num_sms=100": "give num_sms=LOW:HIGH",
     "codesign gpt2 --vary num_sms,,tdp": "is 'num_sms,,tdp'; give names, such as",
