@@ -9,7 +9,9 @@ import pytest
 
 from diffenergy import OperatingPoint, load_model
 from diffenergy.corrections import read_corrections
-from diffenergy.dvfs import Objective, Plan, Problem, Rules, row_costs, solve
+from diffenergy.dvfs import Objective, Plan, Problem, Rules, _descent, row_costs, solve
+from diffenergy.dvfs._costs import Costs
+from diffenergy.dvfs._meter import BOARD
 from diffenergy.dvfs._schedule import Descent, schedule, stage_power
 from diffenergy.hardware import read_gpu
 from diffenergy.physics import stage_time
@@ -114,6 +116,30 @@ def test_a_schedule_at_its_own_temperature_is_that_of_enumeration(seed: int):
     stages = Heated(table, 0.5)
     _, coarse = schedule(stages, objective)
     assert coarse.energy == solve(stages.stage_problem(), objective).energy
+
+
+def test_gradient_descent_by_hand(monkeypatch: pytest.MonkeyPatch):
+    """Energies f^2 and 8 f^2 are least where the times 1/f add up to 3.75 s at f = 0.8
+    and 0.4 of the highest clock."""
+
+    def row_costs(workload, gpu, clocks: OperatingPoint, corrections) -> Costs:
+        f = clocks.sm_clock / 1.41e9
+        return Costs(1 / f, jnp.array([1.0, 8.0]) * f**2, 0 * f, 0 * f)
+
+    monkeypatch.setattr(_descent, "row_costs", row_costs)
+    table = random_problem(0, num_kernels=2, num_settings=2)
+    table = dataclasses.replace(
+        table, default_time=1 / table.count, default_energy=[1.0, 8.0] / table.count
+    )
+    task = Heated(table, 1.0)
+    task.__dict__.update(
+        card=read_gpu("a100-pcie-40gb"), workload=(), corrections=(),
+        labels=table.kernels, meter=BOARD,
+    )  # fmt: skip
+    objective = Objective(max_slowdown=87.5)
+    clocks = _descent.descend(task, np.zeros(2), objective, starts=2)
+    expected = [pytest.approx([0.8, 0.4], rel=0.02)] * 2
+    assert (clocks[:, :, 0] / 1.41e9).tolist() == expected
 
 
 @pytest.mark.slow
