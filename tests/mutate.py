@@ -48,7 +48,7 @@ WIDE: Final = {
 }
 """Test files that look at all of a room."""
 ALSO: Final = {
-    "codesign": ("cli/commands/test_codesign.py",),
+    "codesign": ("cli/commands/test_codesign.py", "cli/test_refusals.py"),
     "collectives": ("cli/commands/test_collective.py",),
     "dvfs": ("cli/commands/test_dvfs.py",),
     "estimator": (
@@ -60,8 +60,9 @@ ALSO: Final = {
     ),
     "fleet": ("cli/commands/test_fleet.py",),
     "fitting": ("cli/commands/test_fit.py", "cli/commands/test_evaluate.py"),
-    "kernels": ("cli/commands/test_estimate.py",),
+    "kernels": ("cli/commands/test_estimate.py", "estimator/test_memory.py"),
     "parallel": ("plans",),
+    "physics": ("dvfs/test_problem.py",),
     "serving": ("cli/commands/test_serve.py",),
     "workload": ("cli/commands/test_estimate.py", "cli/commands/test_known.py"),
 }

@@ -27,7 +27,7 @@ def _ranges(flag: str, texts: list[str]) -> tuple[Range, ...]:
 
     >>> [(x.name, x.low, x.high) for x in _ranges("--vary", ["num_sms,tdp=200:300"])]
     [('num_sms', None, None), ('tdp', 200.0, 300.0)]
-    >>> _ranges("--vary", ["memory=HBM3e,HBM4,num_sms"])[0].words
+    >>> _ranges("--vary", ["tdp,memory=HBM3e,HBM4,num_sms"])[1].words
     ('HBM3e', 'HBM4')
     """
     ranges: list[tuple[Any, ...]] = []

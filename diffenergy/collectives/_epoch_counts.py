@@ -123,7 +123,7 @@ class _Leg:
 def _legs(schedule: Schedule, model: EpochModel) -> tuple[list[_Leg], list[_Leg]]:
     """Legs in order of their ranks, and the first one of every block."""
     topology, sends = schedule.topology, schedule.sends
-    hop = (1 + model.delay).tolist()
+    hop = model.part_hop.tolist()
     stores = topology.stores[schedule.targets].tolist()
     work = np.bincount(sends.link, sends.bytes, len(topology.links)) / topology.rates
     busy = (work >= _BUSY * work.max()).tolist()

@@ -66,7 +66,7 @@ def part_sends(
     for number, source in enumerate(flows.sources.tolist()):
         mine = (flows.source == number) & (amount > _DUST)
         link, epoch = flows.link[mine], flows.epoch[mine]
-        walk = _Walk(topology, epoch + 1 + model.delay[link], link, epoch, amount[mine])
+        walk = _Walk(topology, epoch + model.part_hop[link], link, epoch, amount[mine])
         for block in np.flatnonzero(demand.source == source).tolist():
             takers = np.flatnonzero(demand.wanted[block])
             if not len(takers) or takers[0] == source:
@@ -81,7 +81,7 @@ def part_sends(
     start = epoch * model.tau
     end = start + size / topology.rates[link] + topology.latencies[link]
     sends = Sends(block, link, start, end, size, np.zeros(len(block), int))
-    epochs = int((epoch + 1 + model.delay[link]).max(initial=0))
+    epochs = int((epoch + model.part_hop[link]).max(initial=0))
     return Schedule(topology, demand, sends, model.tau, epochs)
 
 
@@ -192,7 +192,7 @@ def flow_model(
     """The equations above as one sparse matrix; `link_cost`: of a chunk over each link
     (None: 1)."""
     sources, wanted = grouped(demand, model.chunk)
-    hop = 1 + model.delay
+    hop = model.part_hop
     reached = reach(topology, sources, wanted > 0, hop, horizon)
     source, link, epoch = np.nonzero(reached.open)
     nodes = len(topology.nodes)
@@ -237,17 +237,17 @@ def flow_count(
 ) -> int:
     """Flows (source, link, epoch) of `flow_model`, without building it."""
     sources, wanted = grouped(demand, model.chunk)
-    return reach(topology, sources, wanted > 0, 1 + model.delay, horizon).choices
+    return reach(topology, sources, wanted > 0, model.part_hop, horizon).choices
 
 
 def static_bound(topology: Topology, demand: Demand, model: EpochModel) -> int:
     """Epochs below which no schedule ends: the least K for which a flow without time
     exists in which link l carries at most capacity_l (K - idle_l), idle_l the epochs
     in which nothing of use can be on it."""
-    nearest = least_horizon(topology, demand, 1 + model.delay)
+    nearest = least_horizon(topology, demand, model.part_hop)
     sources, wanted = grouped(demand, model.chunk)
     far = nearest + 1
-    reached = reach(topology, sources, wanted > 0, 1 + model.delay, far)
+    reached = reach(topology, sources, wanted > 0, model.part_hop, far)
     useful = reached.first <= reached.last
     usable = useful.any(axis=0)
     first = np.where(useful, reached.first, far).min(axis=0)

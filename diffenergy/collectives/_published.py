@@ -146,7 +146,7 @@ def _flows(table: Mapping[str, Any]) -> list[str]:
 
 def _hop_epochs(model: EpochModel, gather: bool) -> np.ndarray:
     """Epochs from a send until what it carries can be sent on, by link."""
-    return model.hop if gather else 1 + model.delay
+    return model.hop if gather else model.part_hop
 
 
 _Hops = dict[tuple[int, int, int, int], float]

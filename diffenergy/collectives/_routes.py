@@ -41,6 +41,11 @@ class EpochModel:
     delay: Int[np.ndarray, " link"]  # a, epochs
     hop: Int[np.ndarray, " link"]  # epochs from a send to the next: 1 + beta + a
 
+    @property
+    def part_hop(self) -> Int[np.ndarray, " link"]:
+        """Epochs from a send of any part of a chunk to the next: 1 + a."""
+        return 1 + self.delay
+
 
 def epoch_length(topology: Topology, chunk: float, kind: str = "fastest") -> float:
     """s that a chunk (B) takes on the fastest or slowest link, at least a 200th of the

@@ -31,7 +31,7 @@ def run_epochs(schedule: Schedule, model: EpochModel, parts: bool = False) -> Sc
     """The schedule in continuous time: order and data as in its epochs, true rates and
     latencies. `parts`: of a linear program, where a send is there an epoch (and its
     latency) later on every link."""
-    hop = 1 + model.delay if parts else model.hop
+    hop = model.part_hop if parts else model.hop
     there = schedule.sends.start + hop[schedule.sends.link] * model.tau
     never = np.full(len(there), np.inf)
     return retime(schedule, Arrivals(there, there, never))

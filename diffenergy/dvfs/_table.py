@@ -343,8 +343,9 @@ def _default_columns(
     # columns in order of preference: the named one, then auto
     standing_for = standing_for[np.argsort(~named[standing_for], kind="stable")]
     there = np.isfinite(time[:, standing_for])
-    if not there.any(axis=1).all():
-        who = whose[int(there.any(axis=1).argmin())]
+    lacking = ~there.any(axis=1)
+    if lacking.any():
+        who = whose[int(lacking.argmax())]
         common = np.flatnonzero(np.isfinite(time).all(axis=0))
         raise _no_default(who, settings[common], default, source)
     others = np.flatnonzero(~(auto | named))

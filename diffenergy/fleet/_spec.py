@@ -104,9 +104,9 @@ class Fleet(Table, frozen=True):
     def files(self) -> list[str]:
         """Files that it names."""
         series = [getattr(x, key) for x in self.sites for key in _SERIES]
-        named = [self.demand, self.points, *series]
-        nodes = [x.node for x in self.pools if x.node and _is_toml(x.node)]
-        return [*(x for x in named if is_file(x)), *nodes]
+        nodes = [pool.node for pool in self.pools]
+        named = [self.demand, self.points, *series, *nodes]
+        return [x for x in named if is_file(x) or _is_toml(x)]
 
 
 def is_file(value: Any) -> bool:

@@ -22,6 +22,8 @@ def test_defaults_are_half_and_twice_and_what_hardware_offers():
     assert (clock.low, clock.high) == (3.45e8, 1.98e9)
     assert len(clock.legal or ()) == 110
     assert (cap.low, cap.high) == (200, 700)
+    (memory,) = axes(read_gpu("rtx-3080-ti"), [Range("mem_clock")])
+    assert memory.legal == pytest.approx([405e6, 810e6, 5001e6, 9251e6, 9501e6])
 
 
 def test_what_depends_on_a_number_follows_it():

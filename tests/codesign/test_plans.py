@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -18,12 +19,16 @@ TRAINED: dict[str, Any] = dict(
 )
 
 
-def problem(request: Mapping[str, Any], *vary: str, **limits: float) -> Problem:
-    """The space that `search` has of GPT-2."""
+def problem(
+    request: Mapping[str, Any], *vary: str, parts: int = 1, **limits: float
+) -> Problem:
+    """The space that `search` has of GPT-2; of the next parts a decode pass each."""
     ranges, _ = _request.ranges_of(vary)
-    tasks = _request.tasks_of([codesign.Part("gpt2")], "h100-sxm", request)
+    one = codesign.Part("gpt2", request=request)
+    mix = [one, *(parts - 1) * [codesign.Part("gpt2", request={"phase": "decode"})]]
+    tasks = _request.tasks_of(mix, "h100-sxm", {})
     aims = (ranges, False), ("energy",), limits, 1.0
-    return _request.problem_of(tasks, [1.0], *aims)
+    return _request.problem_of(tasks, parts * [1.0], *aims)
 
 
 def scores(space: Problem, *designs: Mapping[str, float]) -> list[tuple[float, float]]:
@@ -34,6 +39,15 @@ def scores(space: Problem, *designs: Mapping[str, float]) -> list[tuple[float, f
     )
     result = Judge(space.task)(rows)
     return [(float(row[0]), float(row[1])) for row in result.metrics]
+
+
+def test_network_cards_are_those_of_a_step():
+    """A pass of one GPU beside it in the mix has none."""
+    step, single = problem(TRAINED, "network", parts=2).task.members
+    cards = jnp.array(1e11)
+    assert single.connected(cards) is single
+    steps = step.connected(cards).steps
+    assert steps and float(steps.network) == 1e11
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from refusals import File, Refusal, row
 
-from diffenergy.codesign import Effort, Part, Range, search, tune
+from diffenergy.codesign import Effort, Part, Range, Share, search, tune
 from diffenergy.estimator import prepare
 
 from .builders import problem
@@ -82,6 +82,7 @@ GOALS = [
     goal("`goals` asks for a cost .. give `price`", goals="cost"),
     goal("`limits['cost']` asks for a cost", limits={"cost": 5}),
     goal("but nothing costs", price=5),
+    goal("`price` is 0; allowed is a number above 0", goals="cost", price=0.0),
     goal("`bacth` is no argument", bacth=2),
 ]  # fmt: skip
 PARTS = [
@@ -93,6 +94,7 @@ PARTS = [
     row("gpt2: `power_limit` stands in the request", search,
         [Part("gpt2"), Part("gpt2", request={"power_limit": 300})], vary="num_sms"),
     row("`starts` is 1000; allowed are 1 to 256", Effort, starts=1000),
+    row("`share` is 0; allowed is a number above 0", Share, 0.0),
     row("gpt5", search, [Part("gpt2"), Part("gpt5")], vary="num_sms"),
 ]  # fmt: skip
 TILES = [

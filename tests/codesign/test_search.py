@@ -10,9 +10,10 @@ import pytest
 
 from diffenergy import estimate
 from diffenergy.codesign import Effort, Range
-from diffenergy.codesign._problem.exact import Judge
+from diffenergy.codesign._problem.exact import Judge, Judged
 from diffenergy.codesign._problem.mixing import build
-from diffenergy.codesign._search.searching import search
+from diffenergy.codesign._problem.problem import Problem, Share
+from diffenergy.codesign._search.searching import search, with_shares
 from diffenergy.codesign._space import task
 from diffenergy.codesign._space.task import hardware
 from diffenergy.hardware import FIELDS, read_gpu
@@ -31,12 +32,18 @@ def row_of(result, designs):
     return np.array([result.best.fields[name] for name in designs.task.names])
 
 
-def test_the_best_of_a_small_space():
-    """Of 600 designs, under a limit that binds and without; what holds the design back
-    is told, no single step is better, and the same seed finds it again."""
+@pytest.fixture(scope="module")
+def small() -> tuple[Problem, Judged]:
+    """A space of 600 designs, and their scores."""
     ranges = Range("dram_bandwidth", 2e12, 5e12), Range("sm_clock", 0.9e9, 1.2e9)
     designs = problem(["streams"], (SPACE[0], *ranges))
-    judged = everything(designs)
+    return designs, everything(designs)
+
+
+def test_the_best_of_a_small_space(small: tuple[Problem, Judged]):
+    """Under a limit that binds and without; what holds the design back is told, no
+    single step is better, and the same seed finds it again."""
+    designs, judged = small
     few = Effort(starts=2, rounds=3)
     middle = float(np.median(judged.metrics[:, 3]))
     for goal, limits in (("energy", {}), ("edp", {"area": middle})):
@@ -47,10 +54,28 @@ def test_the_best_of_a_small_space():
         assert result.best.violation == 0
         assert result.best.objective == pytest.approx(best, rel=1e-9)
         assert ("max_area" in {x.name for x in result.active}) == bool(limits)
+        assert all(x.multiplier > 0 for x in result.active)  # the clock at its bound
     assert search(wanted, few).best == result.best
     none = dataclasses.replace(designs, limits={"area": 100.0})
     least = judged.metrics[:, 3].min()
     assert search(none, few).best.violation == pytest.approx(least / 100 - 1)
+
+
+def test_the_front_of_a_small_space(small: tuple[Problem, Judged]):
+    """Its ends are the best by each goal; no design is 0.5 % better in both. Limits as
+    shares are those of the base."""
+    designs, judged = small
+    both = dataclasses.replace(designs, goals=("energy", "time"))
+    front = search(both, Effort(starts=2, rounds=3)).pareto
+    points = judged.metrics[:, [1, 0]]
+    mine = np.array([[x.energy, x.time] for x in front])
+    assert len(mine) > 5 and (np.diff(mine, axis=0) * [1, -1] > 0).all()
+    assert [mine[0, 0], mine[-1, 1]] == pytest.approx(points.min(axis=0))
+    better = (points < 0.995 * mine[:, None]).all(axis=2)
+    assert not better.any()
+    limited = with_shares(designs, {"area": Share(0.9)})
+    (area,) = Judge(designs.task)(designs.base[None]).metrics[:, 3]
+    assert limited.limits == {"area": pytest.approx(0.9 * area)}
 
 
 @pytest.mark.slow

@@ -138,7 +138,6 @@ def test_sums_of_teams_pass_gpus_that_are_in_none(kind: str, chunks: int) -> Non
     [ring(8), torus(3, 4), dgx2_2()],
     ids=lambda t: t.name,
 )
-@pytest.mark.slow
 def test_all_to_all_within_two_per_cent(topology: Topology) -> None:
     demand = all_to_all(topology, 1e9)
     bound = flow_bound(demand, topology)

@@ -78,7 +78,6 @@ def test_all_to_all_between_chassis_is_at_its_bound():
     assert result.gap <= 1e-9
 
 
-@pytest.mark.slow
 def test_an_all_reduce_of_two_halves_at_their_bounds():
     """Shares of 125 MB take 2.5 ms at 50 GB/s: three epochs to add up, three to spread,
     where list scheduling takes eight and the best standard algorithm as long."""

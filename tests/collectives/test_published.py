@@ -27,7 +27,6 @@ on a single lane."""
 
 
 @pytest.mark.shared_data
-@pytest.mark.slow
 def test_all_files_end_in_their_epochs_and_run_in_continuous_time(shared: Path):
     """In epochs exactly as stated, and as in the published table. In continuous time
     an all-to-all is at most the latencies longer; an all-gather also the epoch that

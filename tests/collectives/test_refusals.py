@@ -49,6 +49,7 @@ MACHINES = [
     machine("`rate` is missing for the links '0..1-sw0'", "rate = 10e9\n", ""),
     machine("looks like GB/s", "rate = 10e9", "rate = 10"),
     machine("`rate` is -1; allowed", "rate = 10e9", "rate = -1"),
+    machine("`rate` is 1e+20 B/s, which no link has", "rate = 10e9", "rate = 1e20"),
     machine("`rate` is nan; give a finite number", "rate = 10e9", "rate = nan"),
     machine("`latency` is -1e-06", "latency = 1e-6", "latency = -1e-6"),
     machine("`latency` is True", "latency = 2e-6", "latency = true"),
@@ -56,6 +57,10 @@ MACHINES = [
     machine("low, typical, high", "typical = 2e-12", "typical = 2"),
     machine("counted by `gpus`", 'names = "sw0"', 'names = "sw0 gpu7"'),
     machine("allowed are names such as", 'names = "sw0"', 'names = "switch"'),
+    machine("`nodes` has sw1, but 1 of them", 'names = "sw0"', 'names = "sw1"'),
+    machine("`nodes` has sw0 twice", 'names = "sw0"', 'names = "sw0 sw0"'),
+    machine("neither `pairs` nor `one_way`", 'pairs = "0..1-sw0"\n', ""),
+    machine("`name` is 3; give text", 'name = "two-and-a-switch"', "name = 3"),
     machine("allowed are true and false", "copy = true", "copy = 1"),
     machine("names gpu4, which is not a node", "gpu1->gpu2", "gpu1->gpu4"),
     machine("`one_way` has 'gpu1-gpu2'", "gpu1->gpu2", "gpu1-gpu2"),
@@ -72,6 +77,10 @@ MACHINES = [
     machine("`like` is 'mesh'", "chassis = 2", 'like = "mesh"'),
     machine("`relays` names gpu9", "chassis = 2", 'relays = "gpu9"'),
     machine("not valid TOML", "chassis = 2", "chassis = "),
+    row("`links` is missing; add", load_topology, File("gpus = 2\n", "own.toml")),
+    row("fewer than two GPUs", load_topology, File(
+        'gpus = 1\nlatency = 1e-6\n[[nodes]]\nnames = "sw0"\n[[links]]\n'
+        'pairs = "0-sw0"\nrate = 1e9\nmedium = "serial"\n', "own.toml")),
     machine("bundled topologies alone", "chassis = 2", "grid = 2"),
     *(
         row(sentence, load_topology, name)
@@ -104,6 +113,7 @@ MACHINES = [
     row("no link of `dgx1` joins .. gpu0 is linked with gpu1", on_dgx1,
         disable=["gpu0-gpu7"]),
     row("allowed are two nodes", on_dgx1, disable=["gpu0"]),
+    row("names gpu9, which is not a node of `dgx1`", on_dgx1, disable=["gpu0-gpu9"]),
     row("a pair and a factor", on_dgx1, scale=["0-1"]),
     *(
         row("a factor above 0", on_dgx1, scale=[f"0-1={x}"])
@@ -182,6 +192,10 @@ DEMANDS = [
     blocks("names 'sw0'", "0,0,8,sw0"),
     blocks("row 1 names a block again", "0,0,8,1\n0,0,8,2"),
     blocks("there is no block", ""),
+    blocks("`wanted` names only the GPU that has the block", "0,0,8,0"),
+    row("the columns are 'a, b'; allowed are source, chunk", read_demand_file,
+        File("a,b\n1,2\n", "demand.csv"), DGX1),
+    row("is not UTF-8 text", read_demand_file, File(b"\xff\n", "demand.csv"), DGX1),
 ]  # fmt: skip
 
 
@@ -222,6 +236,7 @@ PLANS = [
     row("at least 4 are needed (proven)", on_dgx1, kind=Infeasible,
         search=Search(epoch="slowest", horizon=3)),
 ]  # fmt: skip
+BLOCK = {"source": "gpu0", "chunk": 0, "bytes": 1, "wanted": ["gpu1"]}
 WHOLE = json.dumps(table_of(ring_schedule("all_gather")))
 
 
@@ -275,6 +290,15 @@ FILES = [
     schedule("invalid literal", lambda t: t.update(chunks="x")),
     schedule("`root`", lambda t: t.update(root=[1])),
     schedule("lacks 'source'", lambda t: t.update(demand=[{"chunk": 0}])),
+    *(
+        schedule(sentence, lambda t, x=block: t.update(demand=[x]), kind)
+        for sentence, block, kind in (
+            ("`bytes` of the demand is 0", BLOCK | {"bytes": 0}, ValueError),
+            ("`gpu9` is no node of ring-4", BLOCK | {"source": "gpu9"}, Violation),
+        )
+    ),
+    schedule("`finish_s` is 1e-09, but the last wanted block arrives at",
+             lambda t: t.update(finish_s=1e-9), Violation),
     schedule("lacks 'size_bytes'", lambda t: t.pop("size_bytes")),
     schedule("`sends[3]`", lambda t: t["sends"][3].pop("link")),
     schedule("`sends[3]`", lambda t: t["sends"].__setitem__(3, 7)),
@@ -283,6 +307,8 @@ FILES = [
     send("send 3 carries chunk 4", chunk=4, kind=Violation),
     schedule("never comes whole", lambda t: t["sends"].pop(), Violation),
     schedule("does not hold yet", early, Violation),
+    row("names no topology; give --topology NAME", verify, File(
+        json.dumps(SMALL | {"7-Flows": []}), "a.json")),
     row("no link", verify, File(WHOLE, "a.json"), "mesh-2", kind=Violation),
     published("no link", [hop("1->7", 0)]),
     published("names node 77", [hop("1->77", 0)]),

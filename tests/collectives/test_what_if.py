@@ -70,7 +70,6 @@ def test_way_round_and_links_of_no_use() -> None:
     assert [row["slowdown_pct"] for row in rows] == pytest.approx([100.0, 0.0, 0.0])
 
 
-@pytest.mark.slow
 def test_chassis_that_is_cut_off_is_named() -> None:
     """Each chassis of an NDv2 pair has one way out: 8 x 8 wishes without it."""
     topology = load_topology("ndv2-2")
@@ -222,7 +221,6 @@ MACHINES = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", MACHINES)
 def test_shares_add_up_and_halves_agree(kind: str) -> None:
     """sum(latency) - sum(rate) = 1; without ties both sides are the gradient; and it is

@@ -1,6 +1,7 @@
 """Workloads through the model: its points by hand, tables of costs by `estimate`."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +10,10 @@ from diffenergy import OperatingPoint, estimate, load_model
 from diffenergy.corrections import read_corrections
 from diffenergy.dvfs import _costs as costs
 from diffenergy.dvfs import _modelled
+from diffenergy.dvfs._meter import BOARD
+from diffenergy.dvfs._problem import Spent
 from diffenergy.hardware import read_gpu
+from diffenergy.workload import Loop
 
 from .builders import Modelled, chosen, clock_pairs, default_total, modelled, total
 
@@ -27,6 +31,47 @@ def prefill() -> Modelled:
     labels = [str(i) for x in listings for i, _ in enumerate(x.kernels)]
     served = read_corrections(None).serve(GPU)
     return modelled(listings, labels, GPU, served, 250.0, clock_pairs(GPU, CLOCKS))
+
+
+def test_problems_of_costs_by_hand():
+    """Two kernels, a stage each, at two clocks and by default; leakage of stages grows
+    by what their estimates say: twice by default."""
+    table = costs.Costs(
+        np.array([[2.0, 3.0], [4.0, 5.0], [1.0, 6.0]]),
+        np.array([[20.0, 30.0], [16.0, 24.0], [22.0, 33.0]]),
+        np.full((3, 2), 5.0),
+        np.array([[1.0, 2.0], [0.5, 1.0], [1.5, 2.5]]),
+    )
+    default = SimpleNamespace(
+        time=np.array([2.0, 6.0]), energy=np.array([40.0, 90.0]),
+        gpu_time=np.array([1.0, 6.0]), components=np.array([[0.0, 6.0], [0.0, 30.0]]),
+        host_time=np.array([2.0, 0.0]), static_power=np.array([50.0, 60.0]),
+    )  # fmt: skip
+    clocks = Spent(np.array([[2.0, 3.0], [4.0, 5.0]]), np.ones((2, 2)))
+    whole = SimpleNamespace(
+        default=default, clocks=clocks, feasible=np.array([True, False])
+    )
+    workload = object.__new__(Modelled)  # whatever no compiled model has to say
+    workload.__dict__.update(
+        labels=("a", "b"), stages=("first", "second"), stage=np.array([0, 1]),
+        count=np.array([2.0, 1.0]), loops=(Loop((0,), 2), Loop((1,), 1)),
+        settings=np.array([[NAN, NAN], [6e8, NAN]]), costs=table, uniform=whole,
+        card=GPU, power_cap=200.0, meter=BOARD, shared=None,
+    )  # fmt: skip
+    assert workload.default_growth.tolist() == [2, 2]
+    problem = workload.problem(np.array([2.0, 3.0]))
+    assert problem.time.tolist() == [[1, 2], [3, 5]]
+    assert problem.energy.tolist() == [
+        [(20 + 7 * 2) / 2, (16 + 6 * 4) / 2], [30 + 11 * 3, 24 + 8 * 5],
+    ]  # fmt: skip
+    assert problem.default_time.tolist() == [0.5, 6]
+    assert problem.default_energy.tolist() == [(22 + 8) / 2, 33 + 10 * 6]
+    assert problem.power_cap.tolist() == [200 * GPU.values["cap_fraction"]] * 2
+    assert problem.host_time.tolist() == [2, 0]
+    stages = workload.stage_problem()
+    assert stages.time.tolist() == [[2, np.inf], [3, np.inf]]
+    assert stages.default_energy.tolist() == [40, 90]
+    assert stages.sequence().tolist() == [0, 1]
 
 
 @pytest.mark.slow

@@ -9,13 +9,16 @@ import pytest
 
 from diffenergy import OperatingPoint, load_model
 from diffenergy.corrections import read_corrections
-from diffenergy.dvfs import Objective, Plan, Rules, row_costs
+from diffenergy.dvfs import Objective, Plan, Problem, Rules, _descent, row_costs, solve
+from diffenergy.dvfs._costs import Costs
+from diffenergy.dvfs._meter import BOARD
 from diffenergy.dvfs._schedule import Descent, schedule, stage_power
 from diffenergy.hardware import read_gpu
 from diffenergy.physics import stage_time
 
 from .builders import (
     Modelled,
+    all_choices,
     clock_pairs,
     default_total,
     modelled,
@@ -64,6 +67,79 @@ def test_power_of_stages_by_hand():
     alone = stage_power(problem, dataclasses.replace(plan, solver="default"))
     late = float(stage_time(12.0, 30.0))
     assert alone == pytest.approx([360 / 4, (1140 + 60 * (late - 12)) / late])
+
+
+class Heated(Modelled):
+    """A table whose energies grow by 2e-4 for each W above 150 W of their stage; with
+    one clock a stage they are `coarse` times those of the table."""
+
+    def __init__(self, table: Problem, coarse: float):
+        self.__dict__.update(table=table, coarse=coarse)
+
+    @property
+    def default_growth(self) -> np.ndarray:
+        return np.zeros(2)
+
+    def growth(self, power: np.ndarray) -> np.ndarray:
+        return 2e-4 * (power - 150)
+
+    def problem(self, growth: np.ndarray) -> Problem:
+        table: Problem = self.__dict__["table"]
+        warm = table.energy * (1 + growth[table.stage, None])
+        return dataclasses.replace(table, energy=warm)
+
+    def stage_problem(self) -> Problem:
+        table: Problem = self.__dict__["table"]
+        energy = self.__dict__["coarse"] * table.energy
+        return dataclasses.replace(table, energy=energy)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_schedule_at_its_own_temperature_is_that_of_enumeration(seed: int):
+    """P = P0 (1 + 2e-4 (P - 150)) in each stage of every choice."""
+    table, objective = random_problem(seed), Objective(max_slowdown=6.0)
+    table = dataclasses.replace(table, default_energy=1.2 * table.default_energy)
+    choice = all_choices(*table.time.shape)
+    choice = choice[table.usable[np.arange(4), choice].all(axis=1)]
+    time, energy = (
+        table.count * x[np.arange(4), choice] @ np.eye(2)[table.stage]
+        for x in (table.time, table.energy)
+    )
+    cold = energy / time
+    spent = (time * cold * 0.97 / (1 - 2e-4 * cold)).sum(axis=1)
+    within = time.sum(axis=1) <= 1.06 * default_total(table).time
+    best = spent[within].min()
+    _, plan = schedule(Heated(table, 2.0), objective)
+    assert best * (1 - 1e-6) <= plan.energy <= best * 1.001
+    (mine,) = np.flatnonzero((choice == plan.setting[np.argsort(plan.kernel)]).all(1))
+    assert plan.energy == pytest.approx(spent[mine], rel=1e-6)
+    stages = Heated(table, 0.5)
+    _, coarse = schedule(stages, objective)
+    assert coarse.energy == solve(stages.stage_problem(), objective).energy
+
+
+def test_gradient_descent_by_hand(monkeypatch: pytest.MonkeyPatch):
+    """Energies f^2 and 8 f^2 are least where the times 1/f add up to 3.75 s at f = 0.8
+    and 0.4 of the highest clock."""
+
+    def row_costs(workload, gpu, clocks: OperatingPoint, corrections) -> Costs:
+        f = clocks.sm_clock / 1.41e9
+        return Costs(1 / f, jnp.array([1.0, 8.0]) * f**2, 0 * f, 0 * f)
+
+    monkeypatch.setattr(_descent, "row_costs", row_costs)
+    table = random_problem(0, num_kernels=2, num_settings=2)
+    table = dataclasses.replace(
+        table, default_time=1 / table.count, default_energy=[1.0, 8.0] / table.count
+    )
+    task = Heated(table, 1.0)
+    task.__dict__.update(
+        card=read_gpu("a100-pcie-40gb"), workload=(), corrections=(),
+        labels=table.kernels, meter=BOARD,
+    )  # fmt: skip
+    objective = Objective(max_slowdown=87.5)
+    clocks = _descent.descend(task, np.zeros(2), objective, starts=2)
+    expected = [pytest.approx([0.8, 0.4], rel=0.02)] * 2
+    assert (clocks[:, :, 0] / 1.41e9).tolist() == expected
 
 
 @pytest.mark.slow

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from diffenergy import dvfs, estimate
-from diffenergy.dvfs import Objective, Rules, Switching, solve
+from diffenergy.dvfs import Objective, Plan, Rules, Switching, solve
+from diffenergy.dvfs._shared import slow_exchanges
 from diffenergy.estimator import prepare
 from diffenergy.plans import STEP_PARTS, compose_step, step_energy
 
@@ -66,6 +67,23 @@ def test_least_energy_of_rounds_is_that_of_enumeration(seed: int):
         plan = solve(problem, objective, Rules(switching=switching))
         assert between(plan.bound, best, plan.value)
         assert plan.value <= 1.02 * best
+
+
+@pytest.mark.parametrize(
+    ("settings", "lowest"),
+    [([1, 2, 3, 3], None), ([2, 3, 1, 1], 500), ([0, 1, 3, 3], None)],
+)
+def test_exchanges_below_the_measured_clocks(settings: list[int], lowest: int | None):
+    """Two kernels that gather below 60 % of the highest clock; two others may."""
+    clocks = np.array([[np.nan, 9e8, 6e8, 5e8], 4 * [np.nan]]).T
+    problem = dataclasses.replace(
+        random_problem(0), stages=("gather", "forward"), settings=clocks
+    )
+    rows = np.arange(4), np.array(settings), np.ones(4)
+    plan = Plan(*rows, 0.0, 0.0, 0.0, 0.0, 0.0, "by hand", 0.0)
+    notes = slow_exchanges(problem, plan, 1e9)
+    assert len(notes) == (lowest is not None)
+    assert all(f"run at {lowest} MHz, below 60%" in note for note in notes)
 
 
 @pytest.mark.slow

@@ -89,7 +89,6 @@ def small() -> Problem:
     )  # fmt: skip
 
 
-@pytest.mark.slow
 def test_a_right_law_is_believed():
     """Readings at half of its level, with noise and a hole."""
     truth = small()
@@ -121,7 +120,6 @@ def test_a_right_law_is_believed():
         assert better < 0.7 * raw
 
 
-@pytest.mark.slow
 def test_what_plans_miss_is_promised():
     """By a planner that lists the same clock whatever is read."""
     truth = small()

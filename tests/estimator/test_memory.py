@@ -9,6 +9,7 @@ import diffenergy as de
 from diffenergy.estimator import prepare
 from diffenergy.estimator._asking.warnings import missing_units
 from diffenergy.hardware import read_gpu
+from diffenergy.kernels import ops
 from diffenergy.workload import Listing, load_model
 
 MODELS = Path(de.__file__).parent / "data" / "models"
@@ -82,6 +83,9 @@ def test_a_generation_holds_weights_cache_and_a_layer():
     assert result["logits"] == 8 * VOCAB * 6  # of the last tokens alone
     assert result["workspace"] == CONTEXT
     assert result["gradients"] == result["optimizer"] == 0
+    # a token's two experts: gate, up and product beside its row, there and back
+    mixture = memory("mixtral-8x7b", batch=8, input_len=512)["activations"]
+    assert mixture == 2 * 8 * 512 * (2 * H + 2 * 3 * INNER + H)
 
 
 def test_an_image_model_holds_its_largest_kernel():
@@ -180,6 +184,21 @@ def test_block_scaled_types_of_a_listing(sample, gpu, dtype, words):
     result = missing_units([listing], read_gpu(gpu))
     assert len(result) == (words is not None)
     assert all(words in remark and "rate of bf16" in remark for remark in result)
+
+
+def test_products_need_tensor_cores(sample):
+    """A GTX 1080 Ti has none; streams run in any type."""
+    multiply = {
+        op
+        for op in ops()
+        if missing_units(
+            [Listing("mine", kernels=(sample(op),))], read_gpu("gtx-1080-ti")
+        )
+    }
+    products = "gemm moe conv2d conv2d_input_grad conv2d_weight_grad custom scan"
+    attention = {"context_attention", "generation_attention"}
+    assert {*products.split(), *attention} <= multiply
+    assert not multiply & {"softmax", "elementwise", "rmsnorm", "gather", "activity"}
 
 
 @pytest.mark.parametrize(

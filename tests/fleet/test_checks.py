@@ -9,7 +9,7 @@ import pytest
 from json_keys import check_part
 
 import diffenergy as de
-from diffenergy.fleet import NoPlan, _ask
+from diffenergy.fleet import NoPlan, _ask, _refusal
 
 from .builders import one_pool, write_fleet
 
@@ -44,19 +44,22 @@ BACK = [{"slot": 2, "model": "m", "pool": "g", "replicas": 1}]
         ([FULL, CAPPED], [30.0], (5, 120), 0, 5 * 390, []),
         (DIP, [20.0, 10.0, 20.0], (2, 50), 0, 800 + 450 + 800, BACK),
         (DIP, [20.0, 10.0, 20.0], (2, 50), 20, 800 + 450 + 800 + 20, BACK),
+        (DIP, [20.0, 10.0, 20.0], (2, 50), {"start_s": 0.08}, 2050 + 0.08 * 250, BACK),
         # 2 x 250 instead of 400 + 50 and a start of 500
         (DIP, [20.0, 10.0, 20.0], (2, 50), 500, 800 + 500 + 800, []),
         (CLOCKS, [10.0, 5.0, 10.0], (1, 50), 1e6, 600 + 250 + 600, []),
+        (CLOCKS, [0.0, 0.0], (1, 50), 0, 2 * 50, []),
     ],
 )
 def test_plans_by_hand(tmp_path: Path, points, demand, pool, start, watts, starts):
     result = planned(
         tmp_path, points, [{"m": x} for x in demand], one_pool(*pool),
-        models={"m": {"start_j": start}},
+        models={"m": start if isinstance(start, dict) else {"start_j": start}},
     )  # fmt: skip
     assert result.value == pytest.approx(watts)
     assert result.summary["starts"] == starts
     assert result.summary["status"] == "optimal"
+    assert (result.summary["headroom"] is None) == (not any(demand))
     if points[1] is CAPPED:
         assert replicas(result) == ({(0, 0): 3} if pool[1] == 20 else {(0, 1): 5})
 
@@ -74,14 +77,15 @@ def refused(folder: Path, *arguments: Any, **more: Any) -> dict[str, Any]:
 
 
 def test_too_little_power_or_too_few_gpus(tmp_path: Path):
-    site: dict[str, Any] = {"name": "main", "power_budget_w": 1800}
+    site: dict[str, Any] = {"name": "main", "power_budget_w": 1800, "pue": 1.2345}
     question: tuple[Any, ...] = ([FULL, CAPPED], [{"m": 30.0}], one_pool(5, 20))
     reason = refused(tmp_path, *question, sites=[site])
     assert (reason["limit"], reason["slot"], reason["site"]) == ("power", 0, "main")
-    assert reason["needed_w"] == pytest.approx(1840)
-    assert reason["budget_w"] == 1800
-    site["power_budget_w"] = 1840
-    assert planned(tmp_path, *question, sites=[site]).value == pytest.approx(1840)
+    assert reason["needed_w"] == pytest.approx(1840 * 1.2345)  # 2271.48
+    assert reason["budget_w"] == 1800 and "to 2271.5," in reason["remedy"]
+    site["power_budget_w"] = 2271.5
+    value = planned(tmp_path, *question, sites=[site]).value
+    assert value == pytest.approx(1840 * 1.2345)
     site["power_budget_w"] = 1000  # GPUs come before power
     demand = [{"m": 30.0}, {"m": 52.0}]
     reason = refused(tmp_path, question[0], demand, one_pool(5, 20), sites=[site])
@@ -90,12 +94,23 @@ def test_too_little_power_or_too_few_gpus(tmp_path: Path):
     assert planned(tmp_path, question[0], demand, one_pool(6, 20)).value > 0
 
 
-def test_too_slow(tmp_path: Path):
-    limits = {"m": {"slo_ttft_p95_s": 0.05, "slo_tpot_p95_s": 0.02}}
+@pytest.mark.parametrize(("ttft", "tpot"), [(0.05, 0.02), (0.2, 0.005)])
+def test_too_slow(tmp_path: Path, ttft: float, tpot: float):
+    limits = {"m": {"slo_ttft_p95_s": ttft, "slo_tpot_p95_s": tpot}}
     reason = refused(tmp_path, [FULL], [{"m": 30.0}], one_pool(5, 20), models=limits)
     assert (reason["limit"], reason["model"]) == ("slo", "m")
-    assert reason["ttft_p95_s"] == 0.1
-    assert reason["tpot_p95_s"] is None  # with this TTFT held there is none
+    # with the other one held there is none
+    assert reason["ttft_p95_s"] == (0.1 if ttft < 0.1 else None)
+    assert reason["tpot_p95_s"] == (0.01 if tpot < 0.01 else None)
+    least = "ttft_p95_s to 0.1" if ttft < 0.1 else "tpot_p95_s to 0.01"
+    assert f"raise slo_{least}" in reason["remedy"]
+
+
+def test_a_gpu_of_points_alone_has_no_parked_power(tmp_path: Path):
+    (pool,) = one_pool(5, 20)
+    del pool["parked_w"]
+    with pytest.raises(ValueError, match="'x' is no GPU that is known; give parked_w"):
+        planned(tmp_path, [FULL], [{"m": 30.0}], [pool])
 
 
 def test_time_may_be_what_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -125,7 +140,9 @@ def test_the_linear_bound(
 
 
 def test_prices_of_one_model(tmp_path: Path):
-    result = planned(tmp_path, TIGHT, [{"m": 24.0}], one_pool(3, 10))
+    other = ("k", "x", 1, 1.0, 100.0)
+    result = planned(tmp_path, (*TIGHT, other), [{"m": 24.0}], one_pool(3, 10))
+    assert any("1 rows are of no model or no pool" in note for note in result.notes)
     prices = {x["kind"]: x for x in result.summary["shadow_prices"]}
     assert prices["gpu"]["value"] == pytest.approx(0)
     assert prices["gpu"]["net"] == pytest.approx(-10)  # it draws 10 W parked
@@ -166,7 +183,7 @@ def test_a_watt_at_the_clean_site(tmp_path: Path):
 # --- trap 1: one site and free starts: one plan; a budget without a price
 
 
-def test_one_site_has_one_plan(tmp_path: Path):
+def test_one_site_has_one_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     site = {"name": "main", "power_budget_w": 1840, "carbon": 200, "price": 50}
     question = [FULL, CAPPED], [{"m": 30.0}, {"m": 17.0}], one_pool(5, 20)
     result = {
@@ -182,6 +199,9 @@ def test_one_site_has_one_plan(tmp_path: Path):
     room = energy.summary["headroom"]
     assert room["slot"] == 0  # 1 W carries 10 / 580 requests/s more
     assert room["per_watt"]["main"] == pytest.approx(10 / 580 / 30)
+    monkeypatch.setattr(_refusal, "_ROWS", 0)  # too many: the busiest slot alone
+    monkeypatch.setattr(_refusal, "_BUSIEST", 1)
+    assert _refusal.headroom(energy.solved.problem) == room
 
 
 # --- trap 3: a negative price burns nothing

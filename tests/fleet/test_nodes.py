@@ -130,7 +130,8 @@ def test_it_is_the_fleet_of_wall_watts(tmp_path: Path):
 
 
 def test_points_read_at_the_wall(tmp_path: Path):
-    """`wall_power_w` in the table: boards follow, and the plan is the same."""
+    """`wall_power_w` in the table: boards follow, and the plan is the same; a host
+    alone draws 218 W a GPU."""
     result = planned(tmp_path, [FULL, WIDE], [{"m": 30.0, "k": 8.0}], NODE)
     table = tmp_path / "points.csv"
     text = table.read_text().replace("power_w", "wall_power_w")
@@ -142,6 +143,9 @@ def test_points_read_at_the_wall(tmp_path: Path):
     assert [x["power_w"] for x in again.summary["plan"]] == pytest.approx(
         [x["power_w"] for x in result.summary["plan"]], rel=1e-3
     )
+    table.write_text(text.replace(repr(wall(600.0)), "200.0"))
+    with pytest.raises(ValueError, match=r"`wall_power_w` is '200.0'.* \(218 W\)"):
+        de.fleet.plan(str(tmp_path / "fleet.toml"))
 
 
 def test_the_example_at_the_wall(tmp_path: Path):

@@ -89,6 +89,21 @@ def test_what_is_left_out_is_told(path: str, monkeypatch: pytest.MonkeyPatch):
     assert any("without chat on l40s, tp 1" in note for note in result.notes)
 
 
+def test_what_fits_no_gpu_is_told(path: str, monkeypatch: pytest.MonkeyPatch):
+    priced = rows._curve
+
+    def curve(model: int, wanted: Any, card: Any, pools: list[int], tp: int) -> Any:
+        return priced(model, wanted, card, pools, tp) if card.name in fit else "full."
+
+    monkeypatch.setattr(rows, "_curve", curve)
+    fit = ["h100-sxm"]
+    notes = fleet.plan(path).notes
+    assert any("`chat` does not run on l40s: full." in note for note in notes)
+    fit = []
+    with pytest.raises(ValueError, match="no pool can run model `chat`; on .*: full."):
+        fleet.plan(path)
+
+
 def test_a_model_without_a_row_is_no_plan(path: str, monkeypatch: pytest.MonkeyPatch):
     for plans in (0, 2):
         monkeypatch.setattr(_ask.Effort, "pricing_ends", ends_after(plans))

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from diffenergy import fleet
-from diffenergy.fleet import _solve
+from diffenergy.fleet import _candidates, _solve
 from diffenergy.fleet._problem import keeps_limits
+from diffenergy.fleet._work import Work
 
 from .builders import (
     best_value,
     least_watts,
+    random_fleet,
     small_fleet,
     whole_fleet,
     write_fleet,
@@ -103,3 +105,24 @@ def test_cuts_bound_as_the_linear_program_does(
         result = fleet.plan(path, objective="carbon")
         bounds.append(result.summary["bound_by_prices"])
     assert bounds[1] == pytest.approx(bounds[0], rel=3e-5)
+
+
+@pytest.mark.parametrize("seed", [0, 2, 5])
+def test_rounded_choices_are_nearly_the_best(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+):
+    """Of some 200 plans of twelve models, at 100 W a GPU: within 1 % of the search."""
+    fleet = random_fleet(seed, 12, 4, 80, used=0.5, tight=0.95)
+    prices = np.r_[np.full(4, 100.0), np.zeros(2)]
+    plans = _candidates.candidates(fleet, 0, prices, width=8, most=120)
+    watts, choices, rounded = [], list[Any](), _candidates._rounded
+    monkeypatch.setattr(
+        _candidates, "_rounded", lambda *x: choices.append(rounded(*x)) or choices[-1]
+    )
+    for many in (len(plans), 0):
+        monkeypatch.setattr(_candidates, "_MANY", many)
+        counts = _candidates.choose(fleet, 0, plans, None, None, Work(5.0))
+        assert counts is not None and keeps_limits(fleet, counts[None]).all()
+        watts.append(float(fleet.cost(0) @ counts))
+    assert watts[0] <= watts[1] <= 1.01 * watts[0]
+    assert len(choices) == 1 and choices[0] is not None

@@ -1,5 +1,6 @@
 """What fleets, their tables and prices cannot be."""
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,10 @@ FLEETS = [
         ("parked_w = 30", 'parked_w = 30\nnode = "pcie8"\nhosts = "off"',
          "has `hosts` off and `parked_w` 30; a GPU draws nothing"),
     )
-] + [spoilt("not every site has a `carbon`", "fleet.toml", "carbon = 320\n", "",
+] + [row("no pool has a GPU; give a `count`", beside, File(
+    re.sub("count = [0-9]+", "count = 0", (EXAMPLE / "fleet.toml").read_text()),
+    "fleet.toml",
+))] + [spoilt("not every site has a `carbon`", "fleet.toml", "carbon = 320\n", "",
             objective="carbon")]  # fmt: skip
 TABLES = [
     spoilt(sentence, name, old, new)
@@ -60,6 +64,8 @@ TABLES = [
          "slot,model,requests_per_min\n0,", "requests_per_min"),
         ("carbon_north.csv", "3,120\n", "", "there are 3 slots"),
         ("carbon_north.csv", "3,120", "3,low", "is 'low'"),
+        ("carbon_north.csv", "2,", "1,", "slot 1 has 2 rows; give one row"),
+        ("carbon_north.csv", "slot", "hour", "add `slot` (from 0 on) or `time`"),
         ("points.csv", "4.694", "0", "`requests_per_s` is '0'"),
         ("points.csv", "power_w", "power_kw", "power_kw"),
         ("points.csv", "sm_clock_mhz", "power_kw", "power_kw"),
@@ -74,6 +80,14 @@ TABLES = [
     row("`chat` has no row on a GPU of the pools", beside, File(
         "model,gpu,gpus_per_replica,requests_per_s,ttft_p95_s,tpot_p95_s,power_w\n"
         "chat,tpu,1,1,1,1,1\n", "points.csv")),
+    row("allowed are two, `slot` and the values of `carbon`", plan,
+        objective="carbon", carbon=File("slot,a,b\n0,1,2\n", "carbon.csv")),
+    row("there are both `slot` and `time`", plan,
+        objective="carbon", carbon=File("slot,time,a\n0,1,2\n", "carbon.csv")),
+    row("slot 0 is at 2024-05-12T10:00:00Z, but in the demand at 2024-05-12T09", beside,
+        File("time,model,requests_per_s\n2024-05-12 09:00,chat,1\n"
+             "2024-05-12 09:00,code,1\n", "demand.csv"),
+        carbon=File("time,a\n2024-05-12 10:00,9\n", "carbon.csv")),
     row("`time` is 'nine'", beside, File(
         "time,model,requests_per_s\nnine,chat,1\nnine,code,1\n", "demand.csv")),
     row("after 2024-05-12T09:00:00Z comes 2024-05-12T11:00:00Z", beside, File(

@@ -120,7 +120,6 @@ def cycles(gpu: GpuSpec, c: Corrections, clock: float, **tile: float) -> Cycles:
 
 
 @pytest.mark.parametrize(("name", "tile", "resident", "step", "kernel", "time"), CHECKS)
-@pytest.mark.slow
 def test_figures_of_the_study(name, tile, resident, step, kernel, time):
     file, changes = GPUS[name]
     card = with_fields(read_gpu(file), changes)

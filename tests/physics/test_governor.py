@@ -13,7 +13,7 @@ from diffenergy import estimator
 from diffenergy.compiling import compiler_options
 from diffenergy.corrections import CONSTANTS, Corrections, prior_file
 from diffenergy.hardware import OperatingPoint, load_gpu, read_gpu, voltage
-from diffenergy.physics import capped_clock
+from diffenergy.physics import capped_clock, secant_clock
 from diffenergy.units import GHz
 
 LOW, HIGH = 0.21 * GHz, 1.41 * GHz
@@ -177,6 +177,15 @@ def capped(sample, phases):
         return jax.jvp(stepped, (x,), (v,))
 
     return caps, searched, forward
+
+
+def test_secant_steps_of_a_power_law():
+    """P ~ f^2 and t ~ 1/f: the clock falls by the root of what the cap asks for, stays
+    as requested, or ends at the lowest one."""
+    top, cap = jnp.zeros(3), jnp.array([-1.0, 0.5, -9.0])
+    clock, slopes = secant_clock(lambda x: jnp.stack([-x, 2 * x]), top, top - 2, cap)
+    assert clock.tolist() == pytest.approx([-0.5, 0.0, -2.0])
+    assert np.asarray(slopes) == pytest.approx(np.repeat([[-1.0], [2.0]], 3, axis=1))
 
 
 @pytest.mark.slow

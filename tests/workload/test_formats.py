@@ -173,7 +173,8 @@ def test_a_table_of_modules_holds_for_the_head_too():
 
 
 def test_groups_that_name_modules_come_first():
-    raw = tensors(group(8, "float"), group(8, "float"), ignore=["re:.*k_proj"])
+    types, ignore = ("Linear", "Embedding"), ["re:.*k_proj"]
+    raw = tensors(group(8, "float"), group(8, "float"), types, ignore=ignore)
     raw["config_groups"]["h"] = dict(
         weights=group(4, "int", 32), targets=["re:.*experts.*", UP]
     )

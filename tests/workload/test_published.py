@@ -139,16 +139,23 @@ def test_gemma_4_by_the_heads_of_every_layer():
     }
     kinds = enumerate(inner["layer_types"])
     full = [i for i, kind in kinds if kind == "full_attention"]
-    inner["per_layer_config"] = {f"{i:02}": heads for i in full}
+    alike = {f"{i:02}": heads for i in full}
+    inner["per_layer_config"] = alike
 
     def again(text: dict[str, Any]) -> LanguageModel:
         values = {**outer.values, "text_config": text}
         return language(model_from_config(dataclasses.replace(outer, values=values)))
 
     assert again(inner).layer_counts == model.layer_counts
-    inner["per_layer_config"] = {f"{i:02}": heads for i in full[1:]}
-    with pytest.raises(ValueError, match="`per_layer_config` is"):
-        again(inner)
+    last = f"{full[-1]:02}"
+    for odd in (
+        {name: heads for name in alike if name != last},
+        alike | {last: heads | {"head_dim": 64}},
+        {name: heads | {"window": 8} for name in alike},
+    ):
+        inner["per_layer_config"] = odd
+        with pytest.raises(ValueError, match="`per_layer_config` is"):
+            again(inner)
 
 
 def test_gemma_3_states_extended_positions():

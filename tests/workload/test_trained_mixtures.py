@@ -9,7 +9,7 @@ from diffenergy import measurements
 from diffenergy.plans._passes import model_flop
 from diffenergy.workload import TrainedModel, load_model, without_mtp
 
-from .builders import flop
+from .builders import flop, of_config
 
 HIDDEN, HEADS, VOCAB = 7168, 128, 129280
 ATTENTION = (
@@ -93,10 +93,13 @@ def test_every_layer_runs_forward_and_backward(name: str):
     assert sum(k["count"] for k in forward.kernels if k["op"] == "moe") == routed
 
 
-def test_activations_of_a_token_by_hand():
+@pytest.mark.parametrize("topk", [8, 1])
+def test_activations_of_a_token_by_hand(topk: int):
     """Bytes in 16 bit: inputs of norms and of linear layers, queries, keys and values,
-    sums of rows; dense: gate, up, product; experts: rows sent, too."""
-    model = model_of("deepseek-v3")
+    sums of rows; dense: gate, up, product; experts: rows sent, too. With one expert a
+    token the dense layers are the largest."""
+    values = model_of("deepseek-v3").config.values
+    model = of_config({**values, "num_experts_per_tok": topk}, TrainedModel)
     tokens = 2 * 512
     queries, values = HEADS * 192, HEADS * 128
     latent = 2 * (1536 + 512)  # inputs of their norms, and of what is behind
@@ -104,7 +107,7 @@ def test_activations_of_a_token_by_hand():
     dense = 2 * (2 * HIDDEN + 3 * 18432)
     shared = 2 * (HIDDEN + 3 * 2048)
     # the last of the router and of what is sent
-    sparse = 2 * HIDDEN + shared + 8 * 2 * (HIDDEN + 3 * 2048) + 2 * HIDDEN
+    sparse = 2 * HIDDEN + shared + topk * 2 * (HIDDEN + 3 * 2048) + 2 * HIDDEN
     ends = 2 * 2 * HIDDEN  # the final norm and the head
     behind = 2 * (2 * HIDDEN + 2 * HIDDEN) + mixer + sparse + ends
     each = 61 * mixer + 3 * dense + 58 * sparse + ends + behind
@@ -114,7 +117,7 @@ def test_activations_of_a_token_by_hand():
     assert left.logits == 2 * tokens * VOCAB * 6
     again = model.saved_activations(model.request(**request, checkpointing=True))
     assert again.each == tokens * (62 * 2 * HIDDEN + behind - mixer - sparse + ends)
-    assert again.once == tokens * (mixer + sparse)
+    assert again.once == tokens * (mixer + max(dense, sparse))
 
 
 def test_frozen_layers_leave_the_others():

@@ -9,7 +9,6 @@ solution of that.
 """
 
 import dataclasses
-import math
 import time
 from collections.abc import Mapping
 from typing import Final
@@ -68,19 +67,10 @@ def search(
 
 
 def with_shares(problem: Problem, shares: Mapping[str, Share]) -> Problem:
-    """`problem` with the limits of `shares` as numbers: shares of what its start has.
-
-    Raises `ValueError` for a metric that is not known there.
-    """
+    """`problem` with limits that are shares of what its start has, as numbers."""
     if not shares:
         return problem
     start = start_of(Engine(problem, Effort())).metrics
-    for metric in shares:
-        if not math.isfinite(start[metric]):
-            raise ValueError(
-                f"`limits['{metric}']` is a share of the start, whose {metric} is not "
-                "known; give a number."
-            )
     limits = {metric: x.share * start[metric] for metric, x in shares.items()}
     return dataclasses.replace(problem, limits={**problem.limits, **limits})
 

@@ -135,7 +135,7 @@ class Model(abc.ABC):
         stored = dict.fromkeys((*_STORED, default))
         cache = {dtype: self.kv_bytes_per_token(dtype) for dtype in _STORED}
         windowed = {dtype: self.kv_bytes_per_token(dtype, True) for dtype in _STORED}
-        cached = any(cache.values()) or any(windowed.values())
+        cached = any((*cache.values(), *windowed.values()))
         return {
             **self.entry(),
             "dtype": None if unread else default,
