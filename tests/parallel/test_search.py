@@ -165,6 +165,17 @@ def test_nothing_is_better(case: tuple[str, str, int, int, int]):
     compared(case, "energy" if case[2] == 2 else "time")
 
 
+def test_ranks_of_two_hosts_are_close():
+    """Small tensors, whose time between hosts is latency: 3 % of a step."""
+    plans = [
+        Plan(tp=2, pp=4, dp=2, microbatch=4, schedule=x) for x in ("1f1b", "zb-h1")
+    ]
+    about, each = figures(space_of("gpt2", "h100-sxm", 16, 16, 256), plans)
+    for name in ("time", "energy"):
+        ranked_figures, exactly = getattr(about, name), getattr(each, name)[:, 0]
+        assert ranked_figures == pytest.approx(exactly, rel=0.02), name
+
+
 SIZES: dict[str, Any] = dict(global_batch=16, input_len=256)
 REQUEST: dict[str, Any] = dict(num_gpus=8) | SIZES
 medium = partial(parallel.plan, "gpt2-medium", "h100-sxm")
