@@ -13,7 +13,6 @@ from diffenergy.estimator import (
     totals_by_class,
 )
 
-pytestmark = pytest.mark.slow
 KERNELS = [
     {"op": "gemm", "m": 4096, "n": 4096, "k": 4096, "dtype": "bf16", "count": 2.5},
     {"op": "gemm", "m": 64, "n": 64, "k": 64, "dtype": "fp32", "count": 0},
@@ -60,6 +59,7 @@ def test_curves_pass_the_estimate_and_keep_their_limits(odd):
     assert odd.clocks[-1]["time_s"] == min(point["time_s"] for point in odd.clocks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plan", "request_"),
     [
