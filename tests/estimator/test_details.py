@@ -48,6 +48,14 @@ def test_kernels_and_roofs_are_those_of_shapes_and_clock(odd):
         assert total == pytest.approx(summary[name], rel=1e-6)
 
 
+def test_what_kernels_leave_is_waiting():
+    """2 x 1 s and 2 x 3 J of 5 s and 10 J; times that rounding alone parts leave none."""
+    kernel = {"op": "gemm", "count": 2, "time_s": 1.0, "energy_j": 3.0}
+    for time, rest in ((5.0, {"waiting for the host": (3.0, 4.0)}), (2.000001, {})):
+        parts = totals_by_class([kernel], {"time_s": time, "energy_j": 10.0})
+        assert parts == {"matrix products": (2.0, 6.0)} | rest
+
+
 def test_curves_pass_the_estimate_and_keep_their_limits(odd):
     clocks = [point["sm_clock_set_mhz"] for point in odd.clocks]
     assert clocks == sorted(clocks) and len(clocks) == 32
