@@ -49,7 +49,7 @@ def test_kernels_and_roofs_are_those_of_shapes_and_clock(odd):
 
 
 def test_what_kernels_leave_is_waiting():
-    """2 x 1 s and 2 x 3 J of 5 s and 10 J; times that rounding alone parts leave none."""
+    """2 x 1 s and 2 x 3 J of 5 s and 10 J; what rounding leaves is no time."""
     kernel = {"op": "gemm", "count": 2, "time_s": 1.0, "energy_j": 3.0}
     for time, rest in ((5.0, {"waiting for the host": (3.0, 4.0)}), (2.000001, {})):
         parts = totals_by_class([kernel], {"time_s": time, "energy_j": 10.0})

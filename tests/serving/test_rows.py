@@ -64,8 +64,9 @@ def test_a_step_without_prompts_is_a_decode_step():
 def test_a_table_has_the_estimates_of_its_steps(drafted: int):
     """Of sequences and of a prompt beside some, at the lowest and highest clock. The
     prompt has the place of one token: of a sequence that drafts none."""
-    load, eagle = Load(max_batch=8, output_len=64), dict(speculative="eagle", accept=0.7)
-    drafts: dict[str, Any] = eagle | {"draft_tokens": drafted} if drafted else {}
+    load, drafts = Load(max_batch=8, output_len=64), dict[str, Any]()
+    if drafted:
+        drafts = dict(speculative="eagle", accept=0.7, draft_tokens=drafted)
     place = deploy("qwen3-0.6b", "h100-sxm", load, chunk=512, **drafts)
     costs = place.costs()
     near, far = (scale * int(costs.context) for scale in (1, 2))
