@@ -66,7 +66,7 @@ def test_a_table_has_the_estimates_of_its_steps(drafted: int):
     prompt has the place of one token: of a sequence that drafts none."""
     load, drafts = Load(max_batch=8, output_len=64), dict[str, Any]()
     if drafted:
-        drafts = dict(speculative="eagle", accept=0.7, draft_tokens=drafted)
+        drafts |= dict(speculative="eagle", accept=0.7, draft_tokens=drafted)
     place = deploy("qwen3-0.6b", "h100-sxm", load, chunk=512, **drafts)
     costs = place.costs()
     near, far = (scale * int(costs.context) for scale in (1, 2))
