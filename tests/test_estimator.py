@@ -154,6 +154,16 @@ def test_the_callers_tile_wins(sample, phases):
     assert times.min() * (1 - 1e-6) <= chosen < times[3]
 
 
+def test_a_split_that_no_library_has_takes_no_share(sample, phases):
+    """Sums over K of 8-bit products are never split, however much faster that were."""
+    sizes = dict(m=128, n=256, k=32_768)
+    rows = [sample("gemm", **sizes, dtype=dtype) for dtype in ("fp8", "bf16")]
+    each = phases(*([row | x] for row in rows for x in ({}, {"split_k": 1})))
+    time = estimate_once(each, H100, point(), C).phases.time
+    assert time[0] == pytest.approx(float(time[1]), rel=1e-6)
+    assert time[2] < 0.9 * time[3]
+
+
 def test_a_locked_memory_clock_and_the_highest_applied_clock(workload):
     gpu, c = load_gpu("rtx-3080-ti"), Corrections()
 

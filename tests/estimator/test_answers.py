@@ -78,6 +78,15 @@ def test_a_workload_that_a_traced_function_listed_first_is_numbers():
     assert float(total) == pytest.approx(sum(float(x.sum()) for x in again))
 
 
+def test_an_answer_repeats_what_drafts_where_something_does():
+    drafts: dict[str, Any] = dict(speculative="eagle", accept=0.8, draft_tokens=3)
+    of_drafts = drafts | {"tokens_per_step": 1 + 0.8 + 0.8**2 + 0.8**3}
+    for options, expected in (({}, {}), (drafts, of_drafts)):
+        about = prepare("gpt2", GPU, phase="decode", **options).about
+        repeated = {x: about[x] for x in of_drafts if x in about}
+        assert repeated == pytest.approx(expected)
+
+
 # --- temperature
 
 

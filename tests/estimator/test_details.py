@@ -13,7 +13,6 @@ from diffenergy.estimator import (
     totals_by_class,
 )
 
-pytestmark = pytest.mark.slow
 KERNELS = [
     {"op": "gemm", "m": 4096, "n": 4096, "k": 4096, "dtype": "bf16", "count": 2.5},
     {"op": "gemm", "m": 64, "n": 64, "k": 64, "dtype": "fp32", "count": 0},
@@ -49,6 +48,14 @@ def test_kernels_and_roofs_are_those_of_shapes_and_clock(odd):
         assert total == pytest.approx(summary[name], rel=1e-6)
 
 
+def test_what_kernels_leave_is_waiting():
+    """2 x 1 s and 2 x 3 J of 5 s and 10 J; what rounding leaves is no time."""
+    kernel = {"op": "gemm", "count": 2, "time_s": 1.0, "energy_j": 3.0}
+    for time, rest in ((5.0, {"waiting for the host": (3.0, 4.0)}), (2.000001, {})):
+        parts = totals_by_class([kernel], {"time_s": time, "energy_j": 10.0})
+        assert parts == {"matrix products": (2.0, 6.0)} | rest
+
+
 def test_curves_pass_the_estimate_and_keep_their_limits(odd):
     clocks = [point["sm_clock_set_mhz"] for point in odd.clocks]
     assert clocks == sorted(clocks) and len(clocks) == 32
@@ -60,6 +67,7 @@ def test_curves_pass_the_estimate_and_keep_their_limits(odd):
     assert odd.clocks[-1]["time_s"] == min(point["time_s"] for point in odd.clocks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plan", "request_"),
     [

@@ -1,4 +1,8 @@
-"""The rule of `limited_by`, by hand and on every kernel of a model; curves."""
+"""The rule of `limited_by`, by hand and on every kernel of a model; launch latency,
+curves."""
+
+import json
+from pathlib import Path
 
 import jax.numpy as jnp
 import pytest
@@ -6,6 +10,7 @@ import pytest
 from diffenergy.estimator import prepare
 from diffenergy.estimator._answer.limits import LIMITS, limiter
 from diffenergy.estimator._details import num_points
+from diffenergy.hardware import load_gpu
 from diffenergy.physics import UNITS
 
 L2, DRAM = UNITS.index("l2"), UNITS.index("dram")
@@ -41,6 +46,23 @@ def test_a_unit_that_limits_works_at_half_of_its_peak():
     for kernel in kernels:
         limit = kernel["limited_by"]
         assert limit not in UNITS or kernel["utilization"][limit] >= 0.5
+
+
+def test_the_latency_of_a_launch(tmp_path: Path):
+    """A kernel with a critical path waits for all of it; beside one that streams its
+    first load and its last store fit."""
+    gpu, path = load_gpu("a100-sxm-80gb"), tmp_path / "one.jsonl"
+    stream = dict(op="elementwise", fn="add", elements=1e6, dtype="bf16")
+    steps = dict(op="softmax", rows=4096, cols=4096, dtype="bf16")
+    path.write_text(json.dumps({"dispatch": "graph", "kernels": [stream, steps]}))
+    kernels = prepare(str(path), "a100-sxm-80gb", sm_clock=[1.2e9]).run().kernels
+    whole = float(gpu.corrections.launch_seconds)
+    latencies = [
+        whole - 2 * float(gpu.dram_latency),
+        whole + float(gpu.corrections.launch_cycles) / 1.2e9,
+    ]
+    waits = [x["time_s"] - x["kernel_s"] for x in kernels or ()]
+    assert waits == pytest.approx(latencies, rel=1e-3)
 
 
 def test_large_workloads_have_fewer_points():

@@ -12,7 +12,8 @@ from json_keys import check_part
 import diffenergy as de
 from diffenergy.corrections import CONSTANTS
 from diffenergy.estimator import prepare
-from diffenergy.hardware import default_point
+from diffenergy.estimator._answer.steps import dense_peak
+from diffenergy.hardware import default_point, read_gpu
 from diffenergy.parallel import training_step
 from diffenergy.plans import EXCHANGE_AXES
 
@@ -80,6 +81,18 @@ def test_what_an_answer_says_adds_up(plan: str):
     shown = sum(x["exposed_s"] for x in result["communication"].values())
     assert result["exposed_communication"] == pytest.approx(shown / time)
     assert result["memory_per_gpu_bytes"] == result["memory"]["total"]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "flop"),
+    [("h100-sxm", "fp32", 494.7e12), ("h100-sxm", "fp16", 989.4e12),
+     ("h100-sxm", "int8", 1978.9e12), ("h100-sxm", "fp8_block", 1978.9e12),
+     ("b200-sxm", "mxfp8", 4500e12), ("b200-sxm", "nvfp4", 9000e12),
+     # 512 FLOP a cycle of each of 80 SMs at 2.1 GHz: of bf16 nothing is published
+     ("rtx-3080-ti", "bf16", 512 * 80 * 2.1e9), ("v100-sxm-32gb", "bf16", 0.0)],
+)  # fmt: skip
+def test_the_peak_of_mfu_is_the_published_one(gpu: str, dtype: str, flop: float):
+    assert dense_peak(read_gpu(gpu), dtype) == pytest.approx(flop)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import pytest
 from refusals import Refusal, row
 
 from diffenergy import parallel
+from diffenergy.results import Infeasible
 
 search = partial(parallel.plan, "gpt2", "h100-sxm")
 
@@ -36,6 +37,8 @@ SEARCHES = [
     plan_search("gpt2 has no experts", plan="ep=2"),
     plan_search("mood", sensitivity=["mood"]),
     plan_search("dgx-h100", 64, 64, topology="dgx-h100"),
+    plan_search("`max_power` is 10 W .. the least is .. at 345 MHz", 2, 2,
+                max_power=10.0, input_len=256, kind=Infeasible),
     row("resnet-50", parallel.plan, "resnet-50", "h100-sxm", num_gpus=8,
         global_batch=8),
 ]  # fmt: skip

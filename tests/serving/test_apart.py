@@ -104,6 +104,13 @@ def test_a_closed_loop_is_the_exact_chain():
     assert flow * total == pytest.approx(clients, rel=0.01)
 
 
+def test_more_clients_than_the_shortest_chain_are_all_somewhere():
+    """Little's law: 100 clients, of whom each waits, reads, or is served."""
+    x = apart(MODEL, "h100-sxm", Load(concurrency=100, max_batch=32)).summary
+    clients = x["request_throughput_per_s"] * x["e2e_latency_s"]["mean"]
+    assert clients == pytest.approx(100, rel=0.01)
+
+
 def test_pairs_are_the_best_of_all():
     random = np.random.default_rng(2)
 

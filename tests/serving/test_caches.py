@@ -11,7 +11,16 @@ import pytest
 from json_keys import check
 
 from diffenergy.results import Infeasible, json_text
-from diffenergy.serving import Load, deploy, load_arrays, simulate, steady, steady_state
+from diffenergy.serving import (
+    Load,
+    Server,
+    deploy,
+    load_arrays,
+    simulate,
+    steady,
+    steady_state,
+)
+from diffenergy.serving._steady.pause import slots_beside
 from diffenergy.serving._steady.server import Pause
 
 from .builders import Case, by_hand, server
@@ -25,15 +34,27 @@ POOL = 18_000.0
 _program = jax.jit(steady, static_argnums=(2, 3))
 
 
+def paused(time: float, offload: float) -> Server:
+    """The server whose requests pause."""
+    there = Pause(*map(jnp.asarray, (time, offload, 1e-3)))
+    result = dataclasses.replace(server(Case()), pause=there)
+    return eqx.tree_at(lambda x: x.memory.capacity, result, jnp.asarray(POOL))
+
+
 def pausing(mode: Any, time: float, offload: float = 0.0, **load: Any) -> Any:
     """Figures of a server whose memory is `POOL` bytes, 1 B a token; 0.001 s to bring
     one back."""
-    there = Pause(*map(jnp.asarray, (time, offload, 1e-3)))
-    paused = dataclasses.replace(server(Case()), pause=there)
-    paused = eqx.tree_at(lambda x: x.memory.capacity, paused, jnp.asarray(POOL))
     states = 64 if mode == "open" else 0
     arrays = load_arrays(POOL / RUNS, **load)
-    return jax.device_get(_program(paused, arrays, mode, states))
+    return jax.device_get(_program(paused(time, offload), arrays, mode, states))
+
+
+@pytest.mark.parametrize("offload, room", [(0.0, 12e3), (1e3, 13e3), (6e3, 18e3)])
+def test_room_beside_those_that_pause(offload: float, room: float):
+    """3 a second x 4 s of them hold 6,000 B of 18,000, what the host takes apart."""
+    slots = jnp.asarray(POOL / RUNS)
+    result = slots_beside(paused(4.0, offload), slots, jnp.asarray(3.0))
+    assert float(result) == pytest.approx(room / RUNS)
 
 
 @pytest.mark.slow
@@ -45,8 +66,8 @@ def test_who_pauses_takes_room_from_who_runs():
         x = by_hand(Case(), result.slots)
         ending = x.decoding / x.time / 100
         assert result.pausing == pytest.approx(2.0 * ending, rel=1e-3)
-        paused = RUNS * result.slots + PAUSES * result.pausing - offload
-        assert paused == pytest.approx(POOL, rel=1e-3)
+        used = RUNS * result.slots + PAUSES * result.pausing - offload
+        assert used == pytest.approx(POOL, rel=1e-3)
         assert result.running == result.slots < POOL / RUNS
         assert result.saturation == pytest.approx(100 * ending)
     for clients, time in ((12.0, 2.0), (80.0, 2.0), (1.0, 30.0)):

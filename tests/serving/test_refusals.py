@@ -142,6 +142,9 @@ SEARCHES = [
     row("`optimize` is no argument of `search`", result, LIMITED, optimize="energy"),
     row("`sensitivity` is given with several servers", sweep, MODEL, None,
         {"rate": 5}, tp=[1, 2], sensitivity=["rate"]),
+    # tp=3 divides nothing: the other one's limit is what helps
+    row("not one request of llama-3.1-70b fits h100-sxm", sweep, BIG, ["h100-sxm"],
+        LIMITED, tp=[3, 1], kind=Infeasible),
     row("not one request of llama-3.1-70b fits h100-sxm", search, BIG, ["h100-sxm"],
         LIMITED, tp=1, kind=Infeasible),
 ]  # fmt: skip

@@ -60,13 +60,20 @@ def test_a_step_without_prompts_is_a_decode_step():
     assert one == more
 
 
-def test_a_table_has_the_estimates_of_its_steps():
-    """Of sequences and of a prompt beside some, at the lowest and highest clock."""
-    load = Load(max_batch=8, output_len=64)
-    place = deploy("qwen3-0.6b", "h100-sxm", load, chunk=512)
+@pytest.mark.parametrize("drafted", [0, 3])
+def test_a_table_has_the_estimates_of_its_steps(drafted: int):
+    """Of sequences and of a prompt beside some, at the lowest and highest clock. The
+    prompt has the place of one token: of a sequence that drafts none."""
+    load, drafts = Load(max_batch=8, output_len=64), dict[str, Any]()
+    if drafted:
+        drafts |= dict(speculative="eagle", accept=0.7, draft_tokens=drafted)
+    place = deploy("qwen3-0.6b", "h100-sxm", load, chunk=512, **drafts)
     costs = place.costs()
     near, far = (scale * int(costs.context) for scale in (1, 2))
-    steps = Step(1, near), Step(8, far), Step(16, near), Step(15, near, 512)
+    beside = 16 if drafted else 15, near, 512
+    steps = (
+        Step(*x, drafted=drafted) for x in ((1, near), (8, far), (16, near), beside)
+    )
     work = assemble([listing(place.model, place.request, step)[0] for step in steps])
     at = jnp.searchsorted(costs.batches, jnp.array([1, 8, 16]))
     more = jnp.array([0.0, far - near, 0.0])[:, None]

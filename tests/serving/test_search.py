@@ -117,7 +117,7 @@ def test_ranking_is_close_to_the_exact_figures():
         rate=40, input_len="lognormal:512:1", output_len="lognormal:128:0.8",
         slo_ttft=0.3, slo_tpot=0.02,
     )  # fmt: skip
-    result = serving.search("qwen3-8b", ["h100-sxm"], load, tp=1)
+    result = serving.search("qwen3-8b", ["h100-sxm"], load, tp=2)
     table, s = result.choice.table, result.summary
     for x in result.choice.priced:
         row = np.flatnonzero(

@@ -233,9 +233,9 @@ def figures(task: Checked, step: Step, tokens: int | float) -> dict[str, Any]:
     }
 
 
-def dense_peak(card: GpuCard, dtype: str) -> float | None:
+def dense_peak(card: GpuCard, dtype: str) -> float:
     """Dense peak of the products of a type, FLOP/s: the published one, else that of the
-    highest clock; None where the GPU has none."""
+    highest clock; 0 where the GPU has none."""
     kinds = {"tf32": "tf32", "fp32": "tf32", "fp16": "fp16"}
     kind = kinds.get(dtype, "bf16")
     if dtype.startswith(("fp8", "mxfp8", "int8")):
@@ -246,8 +246,8 @@ def dense_peak(card: GpuCard, dtype: str) -> float | None:
     if published:
         return float(published["flops"])
     values = card.values
-    each = values.get(f"tensor_flop_per_cycle_{kind}", 0.0)
-    return each * values["num_sms"] * values["sm_clock_max"] or None
+    each = values[f"tensor_flop_per_cycle_{kind}"]
+    return each * values["num_sms"] * values["sm_clock_max"]
 
 
 def _stages(task: Checked, step: Step) -> list[dict[str, Any]]:

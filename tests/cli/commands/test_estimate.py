@@ -186,7 +186,8 @@ def test_a_listing_of_one_kernel_by_hand(run, tmp_path):
     answer = run("estimate", file, "--json", "--detail").json
     first, second = answer["kernels"]
     assert first["op"] == "gemm" and first["dtype"] == "fp16"
-    assert 3 * first["time_s"] == pytest.approx(answer["time_s"], rel=1e-9)
+    for key in ("time_s", "energy_j"):
+        assert 3 * first[key] == pytest.approx(answer[key], rel=1e-9)
     flops = 2 * 4096**3 / first["time_s"]
     peak = 132 * 4096 * answer["sm_clock_mhz"] * 1e6
     assert first["utilization"]["tensor"] == pytest.approx(flops / peak, rel=0.01)

@@ -43,7 +43,7 @@ def test_a_rate_beyond_what_is_served(run: Run, answer: Outcome):
     assert done.err.count("\n") == 1
     most = answer.json["saturation_request_rate_per_s"]
     named = float(done.err.partition("sustains less than ")[2].partition(";")[0])
-    assert named == pytest.approx(most, rel=1e-4) and named <= most
+    assert named == pytest.approx(most, rel=1e-5) and named <= most
 
 
 @pytest.mark.slow
