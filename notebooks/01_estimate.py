@@ -166,16 +166,23 @@ for gpu, dtype in cases:
     ends = [joule / tokens for joule in answer["energy_j_p5_p95"]]
     rows.append((f"{gpu}, {dtype}", answer["grade"], *both, *ends, result.time))
 columns = ["case", "grade", "prefill", "decode", "low", "high", "time, s"]
-table = pd.DataFrame(rows, columns=columns).sort_values("decode", ignore_index=True)
+table = pd.DataFrame(rows, columns=columns)
+table["total"] = table.prefill + table.decode
+table = table.sort_values("total", ignore_index=True)
 
-total = table.prefill + table.decode
 figure, ax = plt.subplots(figsize=(9, 3.8), layout="constrained")
 ax.barh(table.index, table.decode, color=style.VERMILION, label="decode")
 ax.barh(
     table.index, table.prefill, left=table.decode, color=style.BLUE, label="prefill"
 )
-whiskers = [total - table.low, table.high - total]
-ax.errorbar(total, table.index, xerr=whiskers, fmt="none", color=style.BLACK, capsize=3)
+ax.errorbar(
+    table.total,
+    table.index,
+    xerr=[table.total - table.low, table.high - table.total],
+    fmt="none",
+    color=style.BLACK,
+    capsize=3,
+)
 marks = " (" + table.grade + ")"
 style.rows_down(ax, list(table.case + marks))
 ax.set_xlabel("J a token written (batch 8, 512 in, 128 out)")
@@ -195,7 +202,7 @@ display(
         f"8, "
         f"to stream the weights and keep the board powered meanwhile, until the prompt "
         f"reaches {crossing[8]} tokens; of the GPUs here {best.case} needs least "
-        f"({best.prefill + best.decode:.2g} J).\n\n"
+        f"({best.total:.2g} J).\n\n"
         f"*It rests on* the shipped corrections, fitted to public measurements of "
         f"whole "
         f"passes and kernels (README, Accuracy), on random operands and one steady "

@@ -163,16 +163,16 @@ left.axhline(1, color=style.GREY, linewidth=1, linestyle="--")
 left.set_ylabel("design / H100")
 left.set_ylim(0, None)
 left.legend(fontsize=8, ncols=2)
-for what, key, colour, marker in (
-    ("time", "time_s_p5_p95", style.BLUE, "o"),
-    ("energy", "energy_j_p5_p95", style.VERMILION, "s"),
+for what, key, colour, marker, aside in (  # side by side, mm2
+    ("time", "time_s_p5_p95", style.BLUE, "o", -8),
+    ("energy", "energy_j_p5_p95", style.VERMILION, "s", 8),
 ):
     values = np.array([getattr(f.best, what) for f in result.values()])
     ends = np.array([f.summary[key] for f in result.values()]).T
     start = getattr(base, what)
     errors = [(values - ends[0]) / start, (ends[1] - values) / start]
     right.errorbar(
-        BUDGETS,
+        np.array(BUDGETS) + aside,
         values / start,
         errors,
         color=colour,

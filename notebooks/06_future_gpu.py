@@ -96,7 +96,8 @@ for phase, published in PUBLISHED.items():
 spark = pd.DataFrame(rows)
 off = spark.forecast / spark.published - 1
 inside = spark.published.between(spark.p5, spark.p95)
-display(spark.round(2))
+speeds = {x: f"{x}, tokens/s" for x in ("forecast", "p5", "p95", "published")}
+display(spark.rename(columns=speeds).round(2))
 
 figure, ax = plt.subplots(figsize=(7.5, 1.8), layout="constrained")
 ends = [(spark.forecast - spark.p5), (spark.p95 - spark.forecast)]

@@ -35,9 +35,10 @@ house.__enter__()  # the house style, through the whole notebook
 # %% [markdown]
 # ## What a token costs at the wall
 #
-# A saturated server of 128 requests at once, 1,024 tokens in and 256 out. The four
-# parts add up to the energy at the site: accelerators and hosts with their share of the
-# supplies' losses, times without work, and overhead.
+# A saturated server of 128 requests at once, 1,024 tokens in and 256 out. Three parts
+# add up to the energy at the site: accelerators and hosts with their share of the
+# supplies' losses, and overhead. A saturated server has no times without work, which
+# would be the fourth.
 
 # %%
 MODEL, PUE = "llama-3.1-8b", 1.2

@@ -50,7 +50,8 @@ def check_ending(path: str, endings: Sequence[str], flag: str):
     """Raises `ValueError` for a file that cannot be written, or has no such ending."""
     if not path.lower().endswith(tuple(endings)):
         raise ValueError(
-            f"`{flag}` is '{path}'; allowed are names ending in {', '.join(endings)}."
+            f"`{flag}` is '{path}'; allowed are names ending in "
+            f"{', '.join(dict.fromkeys(endings))}."
         )
     folder = Path(path).parent
     if not folder.is_dir():

@@ -12,6 +12,8 @@ from jaxtyping import Float
 from ..power_time import PowerCurve
 from ..results import Result, finite, written
 from ..units import MHz
+from ._bound import Prices
+from ._build_problem import NEEDS
 from ._hosts import OFF, Hosts
 from ._problem import Problem, site_power, starts_of, summed
 from ._refusal import headroom
@@ -95,6 +97,8 @@ def fleet_summary(
     Where a price is below 0 the plan was decided as if it were 0; `value` has the true
     one, and `bound` is moved by the same difference.
     """
+    if objective in NEEDS and not np.any(getattr(series, NEEDS[objective]) > 0):
+        solved = _free(solved)
     problem, counts = solved.problem, solved.counts
     totals = _totals(_joules(problem, counts), series)
     value = totals[_TOTAL[objective]]
@@ -128,6 +132,16 @@ def fleet_summary(
         "search": None,
         "seconds": None,
     }
+
+
+def _free(solved: Solved) -> Solved:
+    """A plan where no joule costs anything: the least weight, by which the plan that
+    takes least power was chosen, has no place in figures."""
+    problem = dataclasses.replace(solved.problem, weight=0 * solved.problem.weight)
+    nothing = [Prices(0 * x.gpu, 0 * x.watt, 0 * x.request, 0.0) for x in solved.prices]
+    return dataclasses.replace(
+        solved, problem=problem, value=0.0, bound=0.0, prices=nothing, price_bound=0.0
+    )
 
 
 def _joules(

@@ -104,9 +104,11 @@ class Fleet(Table, frozen=True):
     def files(self) -> list[str]:
         """Files that it names."""
         series = [getattr(x, key) for x in self.sites for key in _SERIES]
-        nodes = [pool.node for pool in self.pools]
-        named = [self.demand, self.points, *series, *nodes]
-        return [x for x in named if is_file(x) or _is_toml(x)]
+        named = [self.demand, self.points, *series]
+        read = [*(x.node for x in self.pools), *(x.gpu for x in self.pools)]
+        read += [x.model for x in self.models]
+        others = [x for x in read if x and x.lower().endswith((".toml", ".json"))]
+        return [*(x for x in named if is_file(x)), *others]
 
 
 def is_file(value: Any) -> bool:
@@ -124,8 +126,20 @@ def read_fleet(path: str) -> Fleet:
     _check(fleet, path)
     sites = tuple(_beside(path, site, _SERIES) for site in fleet.sites)
     pools = tuple(_beside(path, pool, ("node",)) for pool in fleet.pools)
+    if fleet.points is None:  # else a GPU is the word that the table has
+        pools = tuple(replace(x, gpu=_placed(path, x.gpu)) for x in pools)
+    models = tuple(
+        replace(x, model=x.model and _placed(path, x.model)) for x in fleet.models
+    )
     tables = _beside(path, fleet, ("demand", "points"))
-    return replace(tables, sites=sites, pools=pools)
+    return replace(tables, sites=sites, pools=pools, models=models)
+
+
+def _placed(path: str, name: str) -> str:
+    """The file or folder `name` beside the file at `path`; a name where there is
+    none."""
+    beside = Path(path).parent / name
+    return str(beside) if beside.exists() else name
 
 
 def _is_toml(value: Any) -> bool:

@@ -247,16 +247,16 @@ def _ratios(card: GpuCard) -> Iterator[tuple[str, float, _Band, _Band]]:
 def _of_stacks(card: GpuCard) -> Iterator[tuple[str, float, _Band, _Band]]:
     """Ratios as of `_ratios`, for each stack of DRAM, where there are any."""
     memory, stacks = facts("memories")["memory"][card.memory], _stacks(card)
-    for field, key, unit in (
-        ("dram_bandwidth", "stack_rate", 1e9),
-        ("dram_capacity", "stack_size", GiB),
+    for field, key, unit, name in (
+        ("dram_bandwidth", "stack_rate", 1e9, "GB/s"),
+        ("dram_capacity", "stack_size", GiB, "GiB"),
     ):
         if stacks and key in memory:
             each, limit = card.values[field] / stacks / unit, memory[key]
             yield (
-                f"`{field}` is {card.values[field]:g}, {each:.4g} G for each of "
-                f"{stacks:g} stacks of {card.memory}, which has at most {limit:g}; "
-                "correct it, `memory` or `dram_stacks`.",
+                f"`{field}` is {card.values[field]:g}, {each:.4g} {name} for each of "
+                f"{stacks:g} stacks of {card.memory}, which has at most {limit:g} "
+                f"{name}; correct it, `memory` or `dram_stacks`.",
                 each / limit, (0.0, 1.2), (0.0, 1.05),
             )  # fmt: skip
 

@@ -1,6 +1,7 @@
 """Requests of many GPUs: `PlanRequest`, `StageClocksRequest`."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
@@ -40,12 +41,6 @@ def _percent(flag: str, text: str) -> float:
     return value / 100
 
 
-def _gigabytes(flag: str, text: str) -> float:
-    """Bytes of a number of GB, or of one with its unit."""
-    plain = text.strip().replace(".", "", 1).isdecimal()
-    return reading.positive(flag, f"{text.strip()}GB" if plain else text, "B")
-
-
 def _straggler(flag: str, text: str) -> tuple[int, float]:
     """STAGE=PERCENT."""
     stage, equals, slower = (x.strip() for x in text.partition("="))
@@ -60,6 +55,7 @@ def _above_0(unit: str, metavar: str, read: Any) -> Any:
     return Meta(gt=0, le=MOST, description=words), Text(metavar, read, unit=unit)
 
 
+_gigabytes: Final = functools.partial(reading.positive, unit="GB")
 _Bytes = Annotated[float, *_above_0("bytes", "GB", _gigabytes)]
 _Watts = Annotated[float, *_above_0("W", "W", reading.watt)]
 _Ramp = Annotated[float, *_above_0("W/s", "W/S", reading.number)]

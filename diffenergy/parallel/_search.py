@@ -254,6 +254,12 @@ def search(
     time, energy = (first.ratio(x)[row] for x in ("time", "boards"))
     # Beyond the priced ones the ranking's figures, scaled by its error on the best
     # plan.
+    if rest.size and np.isfinite(limits.power):
+        # their clocks, too, are those of the scaled power
+        within, rung = _under(ladder, clocks, series, limits.power * time / energy)
+        known = {x.text for x in first.about.plans}
+        rest = np.argsort(within.values(objective), kind="stable")
+        rest = np.array([i for i in rest if within.plans[i].text not in known], int)
     others = within.take(rest)
     others = dataclasses.replace(
         others, time=others.time * time, energy=others.energy * energy
@@ -299,7 +305,7 @@ def _legal(space: Space, maker: Maker) -> list[Plan]:
     """Plans into which the model can be divided.
 
     Raises `ValueError` with the last reason if there is none."""
-    legal, reason = [], ""
+    legal, reason, plan = [], "", None
     for plan in space.plans():
         try:
             space.host.check_training(plan)
@@ -309,13 +315,17 @@ def _legal(space: Space, maker: Maker) -> list[Plan]:
         else:
             legal.append(plan)
     if not legal:
+        if reason and space.fixed:
+            raise ValueError(reason)
         numbers = ", ".join(map(str, space.num_gpus))
         fixed = Plan(**space.fixed).text if space.fixed else ""
+        # the reason names a size that the search chose, not the user
+        last = f" (the last one tried, {plan.text}: {reason[:-1]})" if plan else ""
         raise ValueError(
-            reason
-            or f"`num_gpus` is {numbers} and `global_batch` {space.global_batch}"
+            f"`num_gpus` is {numbers} and `global_batch` {space.global_batch}"
             + (f" with `plan` {fixed}" if fixed else "")
-            + f", which no plan of {space.model.name} divides; change one of them."
+            + f", which no plan of {space.model.name} divides{last}; change one of "
+            "them."
         )
     return legal
 

@@ -118,6 +118,7 @@ def to_json(deployment: Deployment, figures: Steady) -> dict[str, Any]:
         whole = load.input.mean + load.cached + load.output.mean
         paused = float(figures.pausing) * memory.on_host(whole)[0]
     limited = load.slo_ttft is not None or load.slo_tpot is not None
+    away = float(figures.pausing) + float(deployment.engine.request) * requests / n
     good = (
         requests * float(figures.ttft.within_limit) * float(figures.tpot.within_limit)
     )
@@ -133,7 +134,7 @@ def to_json(deployment: Deployment, figures: Steady) -> dict[str, Any]:
         "output_token_throughput_per_s": tokens_per_s,
         "total_token_throughput_per_s": requests * tokens,
         "saturation_request_rate_per_s": saturation(deployment, figures),
-        "limited_by": _limit(deployment, slots, float(figures.pausing)),
+        "limited_by": _limit(deployment, slots, away),
         "running_requests": n * float(figures.running),
         "waiting_requests": finite(_count(n * float(figures.waiting))),
         "kv_cache_usage": (running + min(paused, pool - running)) / pool,
@@ -224,12 +225,13 @@ def step_json(
     return {"mean": float(mean), "decode_only": float(decode), "parts": sums}
 
 
-def _limit(deployment: Deployment, slots: float, pausing: float) -> str:
-    """What bounds the requests that run, beside those of a replica that pause."""
+def _limit(deployment: Deployment, slots: float, away: float) -> str:
+    """What bounds the requests that run, beside those of a replica that pause, or are
+    with HTTP and tokeniser."""
     load = deployment.load
     if load.rate is not None:
         return "rate"
-    clients = (load.concurrency or math.inf) / deployment.replicas - pausing
+    clients = (load.concurrency or math.inf) / deployment.replicas - away
     if clients <= slots * (1 + 1e-9 * (load.pause is not None)):
         return "concurrency"
     limit = load.max_batch

@@ -61,6 +61,7 @@ ROWS = {
     "estimate gpt2 --power-limit 300000": "200 to 700 W .. if that is mW, give 300",
     "estimate gpt2 --temperature 333.15": "if that is K, give 60",
     "estimate gpt2 --input-len 9999": "`--input-len` + `--output-len` is 10127",
+    "estimate gpt2 --phase decode --input-len 1025": "`--input-len` is 1025, .. input.",
     # files
     "estimate gpt5": "There is no model or file 'gpt5'; near are",
     "estimate no/such/config.json": "no/such/config.json",
@@ -98,6 +99,7 @@ ROWS = {
     "estimate gpt2 --phase prefill --tokens 1e12": "`--tokens`",
     "estimate qwen3-0.6b --phase prefill --images 1": "qwen3-0.6b reads no images",
     "report gpt2": "`--out` is missing; name the page",
+    "report gpt2 --out a.pdf": "allowed are names ending in .html.",
     "report gpt2 --out a.html --sm-clock 900,1000": "takes no lists",
     "report gpt2 --out a.html --versus h1000": "`--versus` .. h1000",
     "report gpt2 --out a.html --slo-tpot 30ms": "no requests come",
@@ -106,6 +108,7 @@ ROWS = {
     "dvfs": "`MODEL` is missing",
     "dvfs gpt2 --solver exact --starts 3": "`--starts` is given without `--solver`",
     "plan gpt2 --num-gpus 8": "`--global-batch` is missing",
+    "plan gpt2 --num-gpus 8 --max-memory 0": "'0'; allowed is a number above 0 (GB).",
     "plan gpt2 --num-gpus 8 --global-batch 8 --granularity stage": "--stage-clocks",
     "plan gpt2 --num-gpus 8 --global-batch 8 --sm-clock 900,1200": "list",
     "plan gpt2 --stage-clocks --plan pp=2 --straggler 1": "STAGE=PERCENT",

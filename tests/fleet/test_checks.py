@@ -216,6 +216,17 @@ def test_negative_prices_burn_nothing(tmp_path: Path):
     assert 0 <= result.gap < 1e-9
 
 
+@pytest.mark.parametrize("price", [0.0, -100.0])
+def test_where_power_is_free_nothing_has_a_price(tmp_path: Path, price: float):
+    site = {"name": "main", "price": price, "power_budget_w": 5000}
+    question: tuple[Any, ...] = ([FULL, CAPPED], [{"m": 30.0}], one_pool(5, 20))
+    result = planned(tmp_path, *question, sites=[site], objective="cost")
+    prices = result.summary["shadow_prices"]
+    assert {y for x in prices for y in (x["value"], x.get("net", 0.0))} == {0.0}
+    assert result.summary["bound_by_prices"] == result.value
+    assert result.summary["status"] == "optimal"
+
+
 # --- trap 4: prices prove the bound
 
 

@@ -1,11 +1,14 @@
 """Rows priced by the product are what `steady_state` answers at their rate."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from diffenergy import fleet, serving
 from diffenergy.fleet import _ask
 from diffenergy.fleet._priced import replica_points
+from diffenergy.fleet._spec import read_fleet
 from diffenergy.hardware import read_gpu
 from diffenergy.hardware._clocks import sm_clocks
 
@@ -55,6 +58,23 @@ output_len = 64
 slo_ttft_p95_s = 1.0
 slo_tpot_p95_s = 0.02
 """
+
+
+def test_files_stand_beside_that_of_the_fleet(tmp_path: Path):
+    """A config, its folder and a GPU file, wherever the command runs; names stay."""
+    text = FLEET.replace('gpu = "h100-sxm"', 'gpu = "mine.toml"')
+    text = text.replace('model = "qwen3-0.6b"', 'model = "small/config.json"')
+    folder = '[[models]]\nname = "{0}"\nmodel = "{0}"\n'
+    text += folder.format("small") + folder.format("gpt2")
+    (tmp_path / "small").mkdir()
+    for name in ("small/config.json", "mine.toml"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "fleet.toml").write_text(text.replace('"small"', '"one"', 1))
+    fleet = read_fleet(str(tmp_path / "fleet.toml"))
+    models = [str(tmp_path / x) for x in ("small/config.json", "small")]
+    assert [x.model for x in fleet.models] == [*models, "gpt2"]
+    assert fleet.pools[0].gpu == str(tmp_path / "mine.toml")
+    assert {models[0], fleet.pools[0].gpu} <= set(fleet.files)
 
 
 @pytest.mark.long

@@ -36,7 +36,7 @@ def test_a_what_if_is_answered_with_a_warning():
     request: Any = {"gpu": "h100-sxm", "phase": "decode"}
     answer = de.estimate("gpt2", **request, changes={"dram_bandwidth": 6e12})
     (said,) = answer.warnings
-    assert "`dram_bandwidth` is 6e+12, 1200 G for each of 5 stacks of HBM3" in said
+    assert "`dram_bandwidth` is 6e+12, 1200 GB/s for each of 5 stacks of HBM3" in said
     assert not de.estimate("gpt2", **request, changes={"num_sms": 160}).warnings
     known = de.estimate("gpt2", gpu="k20m", phase="decode", changes={"tdp": 220})
     assert not [x for x in known.warnings if "l2_bytes" in x]  # so is the K20m

@@ -111,10 +111,10 @@ IMPOSSIBLE = [  # of an H100: 132 SMs, 5 stacks of HBM3, 3.35 TB/s, 700 W
     file("mine.toml: .. 0.59 times `dram_band",
            r"l2_bytes_per_cycle = \S+(?= )", "l2_bytes_per_cycle = 1000"),
     # 6e12 / 5 = 1,200 GB/s of 819
-    file("mine.toml: .. 1200 G for each of 5 st",
+    file("mine.toml: .. 1200 GB/s for each of 5 st",
            "dram_bandwidth = 3.3523e12", "dram_bandwidth = 6e12"),
     # 200e9 / 5 = 37.25 GiB of 24
-    file("mine.toml: .. 37.25 G for each of 5 stacks",
+    file("mine.toml: .. 37.25 GiB for each of 5 stacks",
            r"dram_capacity = 8.5\S+", "dram_capacity = 200e9"),
     file("mine.toml: .. `tdp` is 7000, .. none draws it",
          "tdp = 700((?s:.*?)power_limit_max = )700", r"tdp = 7000\g<1>7000"),

@@ -33,6 +33,8 @@ SEARCHES = [
     plan_search("time, energy", objective="carbon"),
     plan_search("`max_memory` is -1", max_memory=-1.0),
     plan_search("no plan of gpt2 divides", plan="tp=5"),
+    plan_search("`global_batch` 1, which no plan of gpt2 divides .. tp=8,pp=8 .. `tp`",
+                64, 1),
     plan_search("unknown key", plan="tq=5"),
     plan_search("gpt2 has no experts", plan="ep=2"),
     plan_search("mood", sensitivity=["mood"]),

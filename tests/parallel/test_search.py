@@ -234,6 +234,15 @@ def test_a_limit_of_power_lowers_the_clock(result):
 
 
 @pytest.mark.slow
+def test_the_frontier_keeps_a_limit_of_power():
+    """Plans behind the priced ones, too: half of this frontier is of them."""
+    request: dict[str, Any] = dict(num_gpus=8, global_batch=8, max_power=700.0)
+    outcome = parallel.plan("gpt2", "h100-sxm", **request).outcome
+    assert not all(x.exact for x in outcome.frontier)
+    assert max(x.power for x in outcome.frontier) <= 700 * (1 + 1e-9)
+
+
+@pytest.mark.slow
 def test_the_least_that_keeps_a_limit_is_said():
     """Of memory and of power; a little more than it suffices."""
     for name, size in {"max_memory": 1e8, "max_power": 10.0}.items():

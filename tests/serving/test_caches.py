@@ -23,7 +23,7 @@ from diffenergy.serving import (
 from diffenergy.serving._steady.pause import slots_beside
 from diffenergy.serving._steady.server import Pause
 
-from .builders import Case, by_hand, server
+from .builders import ENGINE, Case, by_hand, server
 
 MODEL, GPU = "qwen3-8b", "h100-sxm"
 RUNS, PAUSES = 450.0, 500.0
@@ -60,7 +60,7 @@ def test_room_beside_those_that_pause(offload: float, room: float):
 @pytest.mark.slow
 def test_who_pauses_takes_room_from_who_runs():
     """n kv(c) + X T kv(P + C + L) - offload = pool, X requests ending a second. Of
-    clients in a closed loop all run, wait or pause."""
+    clients in a closed loop all run, wait, pause or are with HTTP and tokeniser."""
     for offload in (0.0, 6000.0):
         result = pausing("saturated", 2.0, offload)
         x = by_hand(Case(), result.slots)
@@ -74,12 +74,14 @@ def test_who_pauses_takes_room_from_who_runs():
         result = pausing("closed", time, clients=clients)
         ending = result.flow / 100
         assert result.pausing == pytest.approx(time * ending)
-        total = result.running + result.waiting + result.pausing
+        away = result.pausing + ENGINE["request"] * ending
+        total = result.running + result.waiting + away
         assert total == pytest.approx(clients, rel=1e-3)
         assert (result.waiting > 1) == (clients == 80)
-    # one after the other: a pause, then all steps of a request
+    # one after the other: a pause, HTTP, then all steps of a request
+    between = 30.0 + ENGINE["request"]
     step = by_hand(Case(), 1.0).time
-    assert 1 / ending == pytest.approx(30.0 + 100 * step, rel=1e-3)
+    assert 1 / ending == pytest.approx(between + 100 * step, rel=1e-3)
 
 
 @pytest.mark.slow

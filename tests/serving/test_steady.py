@@ -159,9 +159,21 @@ def test_replicas_without_a_client_wait():
     some = steady_state(MODEL, "h100-sxm", Load(concurrency=4), tp=1, num_gpus=8)
     assert some.tpot == pytest.approx(one.tpot, rel=1e-9)
     assert some.power == pytest.approx(4 * one.power + 4 * idle, rel=1e-6)
-    assert some.summary["running_requests"] == pytest.approx(4)
+    at_once = one.summary["running_requests"]
+    assert some.summary["running_requests"] == pytest.approx(4 * at_once)
     tokens = some.summary["output_token_throughput_per_s"]
     assert some.power == pytest.approx(some.energy * tokens, rel=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("clients, output", [(1, 128), (64, 128), (4, 1)])
+def test_little_holds_in_a_closed_loop(clients: int, output: int):
+    """Clients are requests a second times the time that each of them sees. The first
+    token waits half a step, which few clients never meet, and its step: 4 ms a step."""
+    load = Load(concurrency=clients, output_len=output)
+    x = steady_state("qwen3-0.6b", "h100-sxm", load).summary
+    seen = x["request_throughput_per_s"] * x["e2e_latency_s"]["mean"]
+    assert seen == pytest.approx(clients, rel=0.15 if output == 1 else 0.03)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -255,6 +256,7 @@ def _columns(row: ServedRow, deployment: Deployment, table: int) -> dict[str, An
         "cap": deployment.point.power_cap * deployment.gpu.cap_fraction,
         "slots": max(slots, 1.0),
         "clients": max(clients, 1.0),
+        "looping": float(load.concurrency is not None and row.running is None),
         "phi": 0.0 if load.waves is None else 1 / load.waves,
         "gpus": float(deployment.plan.gpus),
         "replicas": float(n),
@@ -272,12 +274,16 @@ def served_figures(
         engine = engine_from(values, row["kinds"], *board)
         place = (row["memory"], row["traffic"], row["vocab"], row["chunk"])
         where = (row["first"], row["sm_clock"], row["cap"])
-        server = Server(costs, engine, *place, *where)
+        # requests that run, where they are known, need no clients
+        away = row["looping"] * engine.request
+        inside = eqx.tree_at(lambda x: x.request, engine, away)
+        server = Server(costs, inside, *place, *where)
         load = load_arrays(row["slots"], row["clients"], phi=row["phi"])
         state = steady(server, load, "closed")
         power = state.power * row["gpus"]
         energy = state.energy * (row["gpus"] / row["replicas"])
-        figures = (state.tpot.mean, state.ttft.mean, power, energy)
+        first = state.ttft.mean + engine.request - away
+        figures = (state.tpot.mean, first, power, energy)
         return jnp.log(jnp.stack(figures))
 
     return jax.vmap(one)(columns)

@@ -147,10 +147,11 @@ def steady(
 
 
 def _full(server: Server, load: LoadArrays, closed: bool) -> Steady:
-    """As many run as may; a replica with less than one client waits in between."""
-    most, slots = balanced_slots(
-        server, load.slots, load.clients if closed else jnp.inf * load.slots
-    )
+    """As many run as may; a replica with less than one client waits in between. Of a
+    client's time between two requests that of HTTP and tokeniser is not the server's.
+    """
+    most, *looping = balanced_slots(server, load.slots, *[load.clients][: int(closed)])
+    slots = looping[0] if closed else most
     # Four clients on eight replicas keep half of them busy, not all eight.
     busy = jnp.where(slots < 1, slots, 1.0)
     slots = jnp.where(slots < 1, 1.0, slots)
@@ -162,7 +163,10 @@ def _full(server: Server, load: LoadArrays, closed: bool) -> Steady:
     fetch = fetch_time(server, busy * at.decoding, ending)
     waiting = jnp.nan * slots
     if closed:
-        waiting = load.clients - slots * busy - _pausing(server, ending)
+        away = _pausing(server, ending) + server.engine.request * ending
+        waiting = load.clients - slots * busy - away
+        # none waits where a root left the rest
+        waiting = jnp.where(waiting > 1e-6 * load.clients, waiting, 0.0 * waiting)
     itl = _gaps(at)
     # a request waits for as many steps as its tokens take (renewals)
     tokens, spread = server.burst

@@ -6,8 +6,9 @@ n run beside them if (bytes of one GPU)
 
     n kv(c) + max(X T kv(P + C + L) - offload, 0) <= pool
 
-and of a closed loop n + X T are all clients. X grows with n, so that the most of n is
-one root, found by halving; its derivative is that of the implicit function.
+and of a closed loop n + X (T + request) are all clients, with the time of HTTP and
+tokeniser (`Engine.request`). X grows with n, so that the most of n is one root, found
+by halving; its derivative is that of the implicit function.
 """
 
 import jax
@@ -19,6 +20,8 @@ from .server import Server, running
 _HALVINGS = 40
 _KNOTS = 48
 """Numbers of requests between which time a token is interpolated."""
+_ROUNDS = 6
+"""Steps of Newton's method for the requests of a closed loop without pauses."""
 
 
 def paused_bytes(server: Server, ending: Array) -> Array:
@@ -44,11 +47,11 @@ def slots_beside(server: Server, slots: Array, ending: Array) -> Array:
 
 def balanced_slots(server: Server, slots: Array, *clients: Array) -> tuple[Array, ...]:
     """Most of `slots` requests that run beside those that pause at the rate at which
-    these end: of any number of requests, and of so many `clients`."""
-    pause = server.pause
-    number = jnp.stack([jnp.full_like(slots, jnp.inf), *clients])
+    these end: of any number of requests, and of so many `clients` of a closed loop."""
+    pause, request = server.pause, server.engine.request
     if pause is None:
-        return tuple(jnp.minimum(slots, number))
+        return (slots, *(_looping(server, slots, x) for x in clients))
+    number = jnp.stack([jnp.full_like(slots, jnp.inf), *clients])
     one = server.memory.of_request(server.traffic.context)
     top = jnp.log(jnp.maximum(slots, 2.0))
     batches = jnp.exp(jnp.linspace(0.0, 1.0, _KNOTS) * top)
@@ -62,7 +65,8 @@ def balanced_slots(server: Server, slots: Array, *clients: Array) -> tuple[Array
         ending = ending / server.traffic.output
         paused = paused_bytes(server, ending) - pause.offload
         memory = (slots * one + jnp.maximum(paused, 0.0)) / server.memory.pool
-        return jnp.maximum(memory, (slots + ending * pause.time) / number) - 1
+        away = ending * (pause.time + request)
+        return jnp.maximum(memory, (slots + away) / number) - 1
 
     def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = ends
@@ -77,6 +81,29 @@ def balanced_slots(server: Server, slots: Array, *clients: Array) -> tuple[Array
     # one step of Newton's method carries the derivative of the root
     root = root - value / lax.stop_gradient(slope)
     return tuple(jnp.where(over(highest) > 0, root, slots))
+
+
+def _looping(server: Server, slots: Array, clients: Array) -> Array:
+    """Most of `slots` requests that run of so many `clients` without pauses: n with
+    n (1 + request / time) = clients, where a request takes `time` (s) beside n."""
+    request = server.engine.request
+
+    def beyond(number: Array) -> Array:
+        least = jnp.maximum(number, 1.0)
+        ending = running(server, least).flow / least / server.traffic.output
+        return number * (1 + request * ending) - clients
+
+    def newton(number: Array) -> Array:
+        value, slope = jax.jvp(beyond, (number,), (jnp.ones_like(number),))
+        better = number - value / lax.stop_gradient(slope)
+        return jnp.minimum(jnp.maximum(better, 1e-3 * clients), slots)
+
+    def settle(_: Array, number: Array) -> Array:
+        return lax.stop_gradient(newton(number))
+
+    start = lax.stop_gradient(jnp.minimum(clients, slots))
+    # one step more carries the derivative of the root
+    return newton(lax.fori_loop(0, _ROUNDS, settle, start))
 
 
 def fetch_time(server: Server, decoding: Array, ending: Array) -> Array:

@@ -155,10 +155,12 @@ class LanguageModel(LayeredModel):
         images = (values.get("images") or 0) * (values.get("image_tokens") or 0)
         total = values["input_len"] + (values["output_len"] or 0) + images
         if total > self.max_positions:
-            summed = "`input_len` + `output_len`" + " + images" * bool(images)
+            lengths = ["`input_len`"] + ["`output_len`"] * bool(values["output_len"])
+            summed = " + ".join(lengths) + " + images" * bool(images)
+            remedy = "shorten the input" + " or the output" * (len(lengths) > 1)
             raise ValueError(
                 f"{summed} is {total}, but {self.name} has "
-                f"{self.max_positions} positions; shorten the input or the output."
+                f"{self.max_positions} positions; {remedy}."
             )
 
     def listings_of(self, request: Request) -> list[Listing]:
