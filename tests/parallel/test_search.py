@@ -144,7 +144,7 @@ def compared(case: tuple[str, str, int, int, int], objective: Any):
             exactly, rank = getattr(each, name)[:, 0], getattr(about, name)
             of_plan = exactly if x.exact else rank * exactly[first] / rank[first]
             value = of_plan[plans.index(x.plan)]
-            assert getattr(x, name) == pytest.approx(value, rel=1e-5)
+            assert getattr(x, name) == pytest.approx(value, rel=2e-3)
         better = (time < 0.92 * x.time) & (energy < 0.92 * x.energy)
         assert not (better & (memory < 0.92 * x.memory)).any(), x.plan.text
 

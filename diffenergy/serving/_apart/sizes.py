@@ -205,22 +205,24 @@ def _least_prefill(prefill: Side, decode: Side, transfer: Transfer) -> int:
 
     def keeps(workers: np.ndarray) -> np.ndarray:
         x = prefill_pools(prefill, _clock(prefill), workers)
-        best.append(float(x.high.min()) + more)
+        near.append(float(x.high.min()) + more)
         return (x.load[0] <= READS) & (x.high[0] + more <= limit)
 
-    best: list[float] = []
+    near: list[float] = []
+    exact: list[float] = []
     number = _least(keeps, start)
     while number is not None:
-        exact = price(_with(prefill, number), decode, transfer).steady.ttft
-        best.append(float(exact.quantiles[_P95]))
-        if best[-1] <= limit:
+        first = price(_with(prefill, number), decode, transfer).steady.ttft
+        exact.append(float(first.quantiles[_P95]))
+        if exact[-1] <= limit:
             return number
         number = number + 1 if number < start + _TRIED else None
+    least = min(exact or near)
     raise Infeasible(
         f"`slo_ttft` is {1e3 * limit:g} ms, which no number of prefill workers keeps; "
-        f"the least 95th percentile is {1e3 * min(best):.4g} ms: give the prefill pool "
+        f"the least 95th percentile is {1e3 * least:.4g} ms: give the prefill pool "
         "a wider `tp`, a higher clock or a faster `gpu`.",
-        slo_ttft=min(best),
+        slo_ttft=least,
     )
 
 
