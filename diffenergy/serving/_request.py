@@ -37,7 +37,7 @@ def _constants(flag: str, texts: list[str]) -> dict[str, float]:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not name:
             raise ValueError(
-                f"`{flag}` is '{text}'; give NAME=VALUE, such as untuned=6.3e-6."
+                f"`{flag}` is '{text}'; give NAME=VALUE, such as untuned=0.4e-6."
             )
         if name in values:
             raise ValueError(f"`{flag} {name}` is given twice; give it once.")
@@ -85,7 +85,7 @@ class ServerRequest(SpeculationRequest, PointRequest, WallRequest):
     engine_changes: Annotated[
         Mapping[str, float] | None,
         Flag(
-            "Replace a constant of the engine, in SI (untuned=6.3e-6); repeatable.",
+            "Replace a constant of the engine, in SI (untuned=0.4e-6); repeatable.",
             "NAME=VALUE",
             _constants,
             many=True,

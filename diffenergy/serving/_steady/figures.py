@@ -150,7 +150,8 @@ def _full(server: Server, load: LoadArrays, closed: bool) -> Steady:
     """As many run as may; a replica with less than one client waits in between. Of a
     client's time between two requests that of HTTP and tokeniser is not the server's.
     """
-    most, *looping = balanced_slots(server, load.slots, *[load.clients][: int(closed)])
+    clients = [load.clients] if closed else []
+    most, *looping = balanced_slots(server, load.slots, *clients)
     slots = looping[0] if closed else most
     # Four clients on eight replicas keep half of them busy, not all eight.
     busy = jnp.where(slots < 1, slots, 1.0)
