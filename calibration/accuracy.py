@@ -54,11 +54,12 @@ class Done:
     """Rows by scores: whether a score counts the row."""
     parameters: int
     part: np.ndarray
-    """Model family of each row, "" where there is none."""
+    """What each row was left out with inside its fold (its model family, or its clock),
+    "" where that is all of the fold."""
 
     @property
     def groups(self) -> np.ndarray:
-        """Group that each row was left out with: its model family, or its fold."""
+        """Group that each row was left out with: its part, or its fold."""
         fold = f"{self.split} {self.fold}"
         return np.where(self.part == "", fold, self.part).astype(object)
 
@@ -106,8 +107,10 @@ def run_fold(
         numbers[f"{word}_pred"] = getattr(predicted, column)[rows]
     member = [x.rows(task.tested, predicted, corrections)[rows] for x in split.scores]
     frame = task.tested.frame
-    family = frame["model"] if "model" in frame else [""] * len(frame)
-    part = np.array(family, dtype=str)[rows]
+    part = np.full(len(rows), "")
+    if {*split.part} <= {*frame}:
+        part = frame[list(split.part)].astype(str).agg(" ".join, axis=1)
+        part = part.to_numpy(dtype=str)[rows]
     return Done(
         name, fold, seed, task.tested.gpu[rows].astype(str), numbers,
         np.stack(member, 1), parameters, part,

@@ -3,6 +3,7 @@
     python calibration/energies.py attention DATA [--write FILE.json]
     python calibration/energies.py blackwell DATA [--write FILE.json]
     python calibration/energies.py fp8 DATA [--write FILE.json]
+    python calibration/energies.py programs DATA [--write FILE.json]
 
 - `attention`: times of fused attention on H100, H200 and B200, 512 rows of each table.
   Free from where they are: the factors of both MMA kinds on the constants of prefill
@@ -15,6 +16,9 @@
   read on an H200. Free from where they are: energy of an fp8 FLOP and what scaling
   blocks adds. The joint fit has 173 rows with power of that GPU, half of them in 16
   bits.
+- `programs`: times and powers of programs known by their activities, of five GPUs. Free
+  from their priors: overlap, DRAM's rate and knee, and energy of DRAM on each GPU. The
+  joint fit has 256 of these rows of each GPU.
 
 The sensors of the rows' campaigns are free beside them. `--write` puts the constants
 (of `blackwell` the sensors, too) into a corrections file in place of
@@ -78,6 +82,19 @@ def _attention_rows(data: Data) -> list[MeasurementTable]:
     return [only(table, column(table, "head_dim") < 512) for table in tables]
 
 
+def _program_rows(data: Data) -> list[MeasurementTable]:
+    return [
+        data.imported("nv_dvfs", "nv_dvfs_dcgm"),
+        data.imported("gpmtool", "gpmtool"),
+    ]
+
+
+_PROGRAM_GPUS: Final = (
+    "v100-pcie-16gb", "quadro-rtx-8000", "titan-x-maxwell", "titan-xp", "k40c",
+)  # fmt: skip
+_PROGRAM_CONSTANTS: Final = (
+    "activity_sharpness", "activity_dram", "memory_knee", "energy_dram",
+)  # fmt: skip
 _ATTENTION: Final = tuple(
     Parameter(f"mma:{kind}", name)
     for kind in ("wgmma", "tcgen05")
@@ -110,6 +127,16 @@ REFITS: Final = {
         ),
         _fp8_rows,
         Settings(max_rows=1500, table_weight=WHOLE, max_steps=12),
+    ),
+    "programs": Refit(
+        tuple(
+            Parameter(f"gpu:{gpu}", name)
+            for gpu in _PROGRAM_GPUS
+            for name in _PROGRAM_CONSTANTS
+        ),
+        _program_rows,
+        Settings(max_rows=6000, table_weight=WHOLE),
+        from_priors=":activity",
     ),
 }
 

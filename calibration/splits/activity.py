@@ -9,7 +9,7 @@ from diffenergy.fitting._calibrate import Settings
 from diffenergy.hardware import idle_power, read_gpu
 from diffenergy.measurements import MeasurementTable
 
-from .base import WHOLE, Data, Fold, Score, Split, folds_of, on, only
+from .base import NONE, WHOLE, Data, Fold, Score, Split, folds_of, on, only
 
 _CALIBRATED = {
     "v100-pcie-16gb": (705, 1087, 1380),
@@ -55,6 +55,23 @@ def _clocks(gpu: str) -> Callable[[Data, int, int], Fold]:
     return fold
 
 
+def _programs(gpu: str) -> Callable[[Data, int, int], Fold]:
+    """Six folds of benchmarks, at all clocks but the reference."""
+
+    def fold(data: Data, i: int, seed: int) -> Fold:
+        table = data.imported("nv_dvfs", "nv_dvfs_dcgm")
+        mine = table.gpu == gpu
+        names = table.frame["benchmark"].to_numpy().astype(str)
+        order = np.unique(names[mine])
+        order = order[np.random.default_rng(0).permutation(len(order))]
+        left_out = mine & (folds_of(names, order, _FOLDS) == i)
+        tested = only(table, left_out & (_clock(table) != _CALIBRATED[gpu][1]))
+        settings = Settings(seed=seed, table_weight=WHOLE)
+        return Fold([only(table, mine & ~left_out)], tested, settings, _unseen(gpu))
+
+    return fold
+
+
 def _benchmarks(gpu: str) -> Callable[[Data, int, int], Fold]:
     """Six folds of micro-benchmarks, at all clock pairs."""
 
@@ -78,7 +95,15 @@ def _clock_split(
     left_out = "clocks, one power reading each"
     return Split(
         f"clocks-{gpu}", "activity:calibrated", left_out, 1, _clocks(gpu), (score,),
-        seeded=False,
+        seeded=False, part=("gpu", "sm_clock_mhz"),
+    )  # fmt: skip
+
+
+def _program_split(gpu: str, label: str, study: Sequence[float]) -> Split:
+    score = Score(label, on(gpu), NONE, tuple(study))  # pyright: ignore
+    left_out = "benchmarks, one power reading each"
+    return Split(
+        f"programs-{gpu}", "", left_out, _FOLDS, _programs(gpu), (score,), seeded=False
     )  # fmt: skip
 
 
@@ -95,6 +120,8 @@ SPLITS = (
     _clock_split(
         "quadro-rtx-8000", "RTX 8000, CUDA programs", (2.5, 2.5, 3), (2.3, 2.5, 3.1)
     ),
+    _program_split("v100-pcie-16gb", "V100, CUDA programs", (3.6, 2.3, 2.7)),
+    _program_split("quadro-rtx-8000", "RTX 8000, CUDA programs", (2.1, 2.3, 2.8)),
     _benchmark_split("titan-xp", "TITAN Xp, micro-benchmarks", 3.5, 3.5),
     _benchmark_split("titan-x-maxwell", "TITAN X, micro-benchmarks", 6, 6.5),
     _benchmark_split("k40c", "K40c, micro-benchmarks", 11, 11.7),

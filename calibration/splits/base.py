@@ -109,6 +109,8 @@ class Split:
     scores: tuple[Score, ...]
     seeded: bool = True
     """Whether another seed gives another fit."""
+    part: tuple[str, ...] = ("model",)
+    """Columns whose values name what was left out together inside a fold."""
 
 
 def only(table: MeasurementTable, rows: np.ndarray) -> MeasurementTable:

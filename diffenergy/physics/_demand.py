@@ -49,6 +49,7 @@ class Demand(Record):
     smem_efficiency: Float[Array, "*batch"] = _leaf(1.0)
     feed: Float[Array, "*batch"] = _leaf(1e9)  # B/cycle/SM from L2 into the SM
     flow: Float[Array, "*batch"] = _leaf(1e9)  # B/cycle/SM from DRAM (Little's law)
+    flow_rise: Float[Array, "*batch"] = _leaf()  # power of the SM clock in `flow`
     l2_sharing: Float[Array, "*batch"] = _leaf(1.0)  # loads served per L2 read
     # launch geometry
     ctas: Float[Array, "*batch"] = _leaf(1.0)

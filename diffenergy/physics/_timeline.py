@@ -121,7 +121,7 @@ def timing(
         exposed   = 1/waves + (1 - 1/waves) store_exposed
                     (the last wave's stores stand alone)
         memory    = pnorm_3((dram + (1 - exposed) store_dram)/dram_rate,
-                            the same/(flow min(ctas, N) f))
+                            the same/(flow f^flow_rise min(ctas, N) f))
         side      = pnorm_sharpness(cycles/f, l2/(l2_sharing l2_rate))
         main      = pnorm_sharpness_memory(side, memory)
         store     = pnorm_3(store_l2/l2_rate, store_dram/dram_rate)
@@ -129,7 +129,8 @@ def timing(
                     + fixed_cycles/f + fixed_seconds
         time      = main + exposed store + launch
 
-    The second term of `memory` is Little's law: few CTAs cannot fill DRAM.
+    The second term of `memory` is Little's law: few CTAs cannot fill DRAM. `flow_rise`
+    is 0 but for programs known by their activities.
     """
     d = demand
     busy, path = cta_cycles(d, gpu, clock)
@@ -140,8 +141,9 @@ def timing(
     # the last wave's stores stand alone; of earlier ones a share overlaps other tiles
     exposed = 1 / waves + (1 - 1 / waves) * d.store_exposed
     dram = d.dram + (1 - exposed) * d.store_dram
+    flow = d.flow * clock**d.flow_rise  # B/cycle/SM
     memory = smooth.pnorm(
-        (dram / dram_rate, dram / (d.flow * active * clock)), FLOW_SHARPNESS
+        (dram / dram_rate, dram / (flow * active * clock)), FLOW_SHARPNESS
     )
     # what one SM pulls and what L2 gives are one path: they bind like units of an SM
     side = smooth.pnorm((cycles / clock, d.l2 / d.l2_sharing / l2_rate), d.sharpness)

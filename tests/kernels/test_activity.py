@@ -64,6 +64,18 @@ def test_what_limits_an_activity_sets_its_clock(runs):
     assert 1.7 < memory[3] / memory[1] < 2
 
 
+def test_far_below_the_knee_memory_falls_faster_than_the_clock(sample, phases):
+    row = sample("activity", **REFERENCE, dram_active=0.9)
+    clocks = jnp.asarray([150.0, 75.0]) * MHz
+    full = jnp.full(2, A100.mem_clock)
+    point = OperatingPoint(clocks, full, jnp.full(2, 1e9), jnp.full(2, jnp.nan))
+    c = Corrections(memory_knee=0.9)  # pyright: ignore[reportArgumentType]
+    slow, slower = estimator.estimate_once(
+        phases([row], [row]), A100, point, c
+    ).phases.time
+    assert slower / slow == pytest.approx(2**1.5, rel=0.01)
+
+
 def test_what_a_reading_adds_follows_the_clock(runs):
     """A reference power is met at its clock. Unexplained power is core work: more of it
     at a higher clock and voltage."""

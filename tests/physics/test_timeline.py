@@ -180,6 +180,8 @@ STORE: dict[str, Any] = {"ctas": 432, "resident": 1, "store_l2": 3840 * 1e4}
     [
         (dict(dram=1e9, ctas=54, flow=10.0),
          (FLOW**3 + (1e9 / BANDWIDTH) ** 3) ** (1 / 3)),
+        (dict(dram=1e9, ctas=54, flow=10 * CLOCK**-0.5, flow_rise=0.5),
+         (FLOW**3 + (1e9 / BANDWIDTH) ** 3) ** (1 / 3)),
         (dict(l2=3840 * 1e5, l2_sharing=2.0, sharpness_memory=300.0), 5e4 / CLOCK),
         (STORE | {"store_exposed": 1.0}, 1e4 / CLOCK),
         (STORE | {"store_exposed": 0.0}, 0.25e4 / CLOCK),

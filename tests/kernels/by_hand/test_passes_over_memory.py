@@ -133,7 +133,7 @@ def test_an_activity(clocks):
     got = demand_of(activity, busy, A100, **c)
     follows = 0.7 * float(A100.sm_clock_max)
     relative = mem / float(A100.mem_clock)
-    share = ((1 / relative) ** 3 + (follows / sm) ** 3) ** (-1 / 3)
+    share = ((1 / relative) ** 3 + (follows / sm) ** (1.5 * 3)) ** (-1 / 3)
     load = 0.5 * relative / (1.1 * share)
     bound, p = load * (1 + load**12) ** (-1 / 12), 2.5
     reached = 0.9 * float(A100.dram_bandwidth)
@@ -141,7 +141,8 @@ def test_an_activity(clocks):
         got,
         dram=bound * share * reached * 2,
         path_cycles=(1 - bound**p) ** (1 / p) * cycles,
-        flow=reached / (A100_SMS / 2 * follows),
+        flow=reached / (A100_SMS / 2 * follows**1.5),
+        flow_rise=0.5,
         sharpness_memory=p,
     )
 
