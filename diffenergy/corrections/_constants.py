@@ -60,7 +60,7 @@ class Corrections(Record):
     activity_branch: Number = activity(0.4, 0.5, "-",
         "energy of a branch / of an integer instruction")
     memory_knee: Number = activity(0.5, 0.5, "-",
-        "SM clock below which DRAM follows it / the highest",
+        "SM clock below which DRAM falls with it / the highest",
         closes="one copy of at least 1 GB at 8 SM clocks, half of them low")
     # CUDA-core matrix products whose tile is given
     simt_issue: Number = simt(1.0, 0.05, "-",
