@@ -89,7 +89,9 @@ class TrainedRequest(MachineRequest, PointRequest):
     routing: Annotated[
         str | None,
         Flag(
-            "How tokens spread over experts: balanced, random or power_law_X.", "KIND"
+            "How tokens spread over experts: balanced, lognormal_X, random or "
+            "power_law_X.",
+            "KIND",
         ),
     ] = None
     lora: Annotated[

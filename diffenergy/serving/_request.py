@@ -78,7 +78,9 @@ class ServerRequest(SpeculationRequest, PointRequest, WallRequest):
     routing: Annotated[
         str | None,
         Flag(
-            "How tokens spread over experts: random, balanced or power_law_X.", "KIND"
+            "How tokens spread over experts: lognormal_X, random, balanced or "
+            "power_law_X [lognormal_1].",
+            "KIND",
         ),
     ] = None
     engine: Annotated[EngineName | None, ENGINE] = None

@@ -110,8 +110,9 @@ class ModelRequest(SpeculationRequest):
     routing: Annotated[
         str | None,
         Flag(
-            "Distribution of tokens over experts: random (independent), balanced or "
-            "power_law_X [random; training: balanced].",
+            "Distribution of tokens over experts: lognormal_X (popularity with this "
+            "standard deviation of its logarithm), random (all alike), balanced or "
+            "power_law_X [lognormal_1; training: balanced].",
             "KIND",
         ),
     ] = None

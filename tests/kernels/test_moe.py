@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.optimize
+import scipy.stats
 
 from diffenergy.corrections import Corrections
 from diffenergy.kernels import moe
@@ -70,7 +72,7 @@ def test_power_law_by_the_rule(experts: int, topk: int, tokens: int, ranks: int)
 
 
 def test_units_dealt():
-    for distribution in ("balanced", "random"):
+    for distribution in ("balanced", "random", "lognormal_1"):
         assert _routing.units_dealt(4096, 8, 2, distribution) == 0
     # top-2 of 8 experts: what one expert draws beyond all tokens is dealt to the others
     few, many = (_routing.units_dealt(n, 8, 2, "power_law_1.2") for n in (64, 4096))
@@ -124,16 +126,59 @@ def test_random_routing_touches_experts(tokens, experts, topk, touched):
 
 
 @pytest.mark.parametrize(("tokens", "experts", "topk"), [(300, 16, 2), (40, 8, 4)])
-def test_random_routing_fills_tiles(tokens: int, experts: int, topk: int):
-    """Tiles of a binomial count, by its terms."""
-    p = topk / experts
-    terms = [
-        math.comb(tokens, n) * p**n * (1 - p) ** (tokens - n) for n in range(tokens + 1)
-    ]
-    load, weight = _routing.loads(tokens, experts, topk, 1, "random")
+@pytest.mark.parametrize("routing", ["random", "lognormal_1"])
+def test_routing_by_chance_fills_tiles(
+    tokens: int, experts: int, topk: int, routing: str
+):
+    """Tiles of binomial counts, by their terms."""
+    load, weight = _routing.loads(tokens, experts, topk, 1, routing)
     for tile in (16, 32, 64, 128):
-        tiles = sum(experts * x * math.ceil(n / tile) for n, x in enumerate(terms))
+        tiles = sum(
+            math.comb(tokens, n) * p**n * (1 - p) ** (tokens - n) * math.ceil(n / tile)
+            for p in popular(experts, topk, float(routing == "lognormal_1"))
+            for n in range(tokens + 1)
+        )
         assert np.ceil(load / tile) @ weight == pytest.approx(tiles, rel=1e-9)
+
+
+def popular(experts: int, topk: int, spread: float) -> list[float]:
+    """Chances 1 - exp(-l w) that sum to topk, w lognormal at quantile mid-points."""
+    middles = (np.arange(experts) + 0.5) / experts
+    weights = np.exp(spread * scipy.stats.norm.ppf(middles))
+    level = scipy.optimize.brentq(
+        lambda x: np.sum(1 - np.exp(-x * weights)) - topk, 0, 1e3, xtol=1e-13
+    )
+    if spread == 0:
+        return [topk / experts] * experts
+    return (1 - np.exp(-level * weights)).tolist()
+
+
+def test_unequal_experts():
+    """Fewer experts have a row, the fullest of them more; all tokens find theirs."""
+    for tokens in (2, 8, 64, 4096):
+        even, some, much = (
+            _routing.loads(tokens, 128, 8, 1, x)
+            for x in ("random", "lognormal_0.7", "lognormal_1.4")
+        )
+        for load, weight in (even, some, much):
+            assert load @ weight == pytest.approx(8 * tokens)
+        touched = [weight.sum() for _, weight in (even, some, much)]
+        assert tokens > 64 or touched[0] > touched[1] > touched[2]
+        assert even[0].max() < some[0].max() < much[0].max()
+    load, weight = _routing.loads(8, 128, 8, 1, "lognormal_1")
+    exact = sum(1 - (1 - p) ** 8 for p in popular(128, 8, 1.0))
+    assert weight.sum() == pytest.approx(exact)
+    assert exact == pytest.approx(43.6, abs=0.05)
+
+
+def test_the_most_loaded_rank_of_unequal_experts():
+    """Of many tokens: what a rank's experts take of all rows, mean over placements."""
+    chance = np.array(popular(64, 4, 1.0))
+    rng = np.random.default_rng(3)
+    most = [rng.permutation(chance).reshape(8, 8).sum(1).max() for _ in range(2000)]
+    load, weight = _routing.loads(100_000, 64, 4, 8, "lognormal_1")
+    assert load @ weight / 100_000 == pytest.approx(np.mean(most), rel=0.05)
+    assert np.mean(most) > 1.3 * 4 / 8
 
 
 @pytest.mark.parametrize(
@@ -148,11 +193,10 @@ def test_the_most_loaded_rank_at_random(tokens, experts, topk, ranks):
         chosen = rng.random((tokens, experts)).argpartition(topk, axis=1)[:, :topk]
         on_rank = chosen // (experts // ranks)
         most.append(np.bincount(on_rank.ravel(), minlength=ranks).max())
-    got = _routing.most_loaded_rows(tokens, experts, topk, ranks)
+    load, weight = _routing.loads(tokens, experts, topk, ranks, "random")
+    got = load @ weight
     beyond = np.mean(most) - tokens * topk / ranks
     assert got - tokens * topk / ranks == pytest.approx(beyond, rel=0.25)
-    load, weight = _routing.loads(tokens, experts, topk, ranks, "random")
-    assert load @ weight == pytest.approx(got)
     assert weight.sum() <= experts / ranks
 
 

@@ -1,35 +1,47 @@
 """Tokens per expert of a mixture of experts, by the rules of the AIConfigurator
-collector or at random; made on the host, as they depend on shapes alone.
+collector or by chance; made on the host, as they depend on shapes alone.
 
 `balanced`: choice j of token i goes to expert i + j ceil(experts/top-k), modulo experts
 (few tokens are spread). `power_law_X`: quantile mid-points of a bounded power law,
 rounded, at most one row a token and expert; missing rows go to the smallest counts,
 surplus comes off the largest, rank by rank in turns. With expert parallelism the most
-loaded rank; of a power law the mean over five fixed random draws. `random`: every token
-takes its k of E experts by chance, so that a count is binomial, B(tokens, k/E), and
-E (1 - (1 - k/E)^tokens) experts have a row (51.6 of 128 for 8 tokens of top 8); the
-most loaded of R ranks gets tokens k/R rows and the excess of 32 fixed draws (of at most
-256 tokens: it grows with their root), binomial again among its E/R experts. Counts are
-held as at most 64 bins of experts that fill the same number of 16-row tiles.
+loaded rank; of a power law the mean over five fixed random draws.
+
+`lognormal_X`: a trained router likes some experts more than others. Their popularity
+w_e = exp(X z_e), with z_e the E quantile mid-points of the standard normal
+distribution; a token takes expert e by chance with
+
+    p_e = 1 - exp(-lambda w_e)     sum of p_e = k
+
+so that a count is binomial, B(tokens, p_e), and sum of 1 - (1 - p_e)^tokens experts
+have a row. `random` is X = 0: p_e = k/E, all experts alike (51.6 of 128 have a row for
+8 tokens of top 8; 43.6 with `lognormal_1`). Of several ranks the most loaded, mean of
+fixed draws: experts lie on the ranks in any order, and rows on a rank vary around their
+mean as sums of binomials do. Counts are held as at most 64 bins of experts that fill
+the same number of 16-row tiles.
 """
 
 import bisect
 import functools
 import re
+import statistics
 from typing import Final
 
 import numpy as np
 
 BINS: Final = 64
 """Expert loads are held as at most this many sorted values with weights."""
-DISTRIBUTIONS: Final = ("balanced", "random", "power_law_X")
+DISTRIBUTIONS: Final = ("balanced", "random", "lognormal_X", "power_law_X")
 """Words of `distribution`; X is a number. `random`: every token takes its experts by
 chance, all alike."""
 _POWER_LAW: Final = re.compile(r"power_law_(\d+(?:\.\d+)?)")
+_LOGNORMAL: Final = re.compile(r"lognormal_(\d+(?:\.\d+)?)")
 _DRAWS: Final = 5
 _RANK_DRAWS: Final = 32
-_DRAWN_TOKENS: Final = 256
-"""Tokens that a draw of ranks follows one by one (0.1 s at most)."""
+_GROUPS: Final = 128
+"""Chances of experts on ranks are held as at most this many."""
+_REACH: Final = 9.0
+"""Standard deviations around its mean within which a count lies."""
 _LEAST_TILE: Final = 16
 """Rows of the smallest tile; divides those of all others."""
 
@@ -69,9 +81,7 @@ def units_dealt(tokens: int, experts: int, topk: int, distribution: str) -> floa
 
     The collector does so on the host before it measures: the board idles meanwhile.
     """
-    if distribution == "random":
-        return 0.0
-    exponent = _exponent(distribution)
+    exponent = None if _is_by_chance(distribution) else _exponent(distribution)
     if exponent is None:
         return 0.0
     moved = [_rounded(tokens, topk, exponent, u)[1:] for u in _draws(experts)]
@@ -131,7 +141,8 @@ def expert_counts(
     """Tokens per expert, ascending; their sum is `tokens` x `topk`.
 
     `balanced`: spread evenly. `power_law_X`: quantiles of a bounded power law with
-    exponent X. Raises `ValueError` for any other name; `random` has no fixed counts.
+    exponent X. Raises `ValueError` for any other name; what falls by chance has no
+    fixed counts.
     """
     exponent = _exponent(distribution)
     if exponent is None:
@@ -147,8 +158,8 @@ def _exponent(distribution: str) -> float | None:
     match = _POWER_LAW.fullmatch(distribution)
     if match is None:
         raise ValueError(
-            f"`distribution` is '{distribution}'; allowed are balanced, random and "
-            "power_law_X with a number X."
+            f"`distribution` is '{distribution}'; allowed are "
+            f"{', '.join(DISTRIBUTIONS)} with a number X."
         )
     return float(match[1])
 
@@ -163,11 +174,11 @@ def _most_loaded(counts: np.ndarray, ranks: int) -> np.ndarray:
 def loads(
     tokens: int, experts: int, topk: int, ranks: int, distribution: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(tokens, weight) of `BINS` load bins on the most loaded rank; of a power law over
-    several ranks the mean of five fixed draws."""
-    if distribution == "random":
-        rows = most_loaded_rows(tokens, experts, topk, ranks)
-        return _binned(*random_counts(tokens, experts // ranks, rows))
+    """(tokens, weight) of `BINS` load bins on the most loaded rank; of several ranks
+    the mean of fixed draws, but for `balanced`."""
+    if _is_by_chance(distribution):
+        p = chances(experts, topk, _spread(distribution))
+        return _binned(*_by_chance(tokens, p, ranks))
     exponent = _exponent(distribution)
     if exponent is None:
         counts = _most_loaded(balanced_counts(tokens, experts, topk), ranks)
@@ -183,49 +194,87 @@ def loads(
     return _binned(counts, np.ones(counts.shape), 1 / draws)
 
 
-def random_counts(
-    tokens: int, experts: int, rows: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """(counts above 0, expected number of experts that have them) of `experts` that
-    together get `rows` of the choices of `tokens` by chance.
+def _is_by_chance(distribution: str) -> bool:
+    return distribution == "random" or bool(_LOGNORMAL.fullmatch(distribution))
 
-    Each count is binomial, B(tokens, p) with p = rows/(experts tokens): the experts of
-    one token are distinct, so that it adds at most one to a count. On average experts
-    (1 - (1 - p)^tokens) are touched.
+
+def _spread(distribution: str) -> float:
+    """Standard deviation of the logarithm of the experts' popularity."""
+    match = _LOGNORMAL.fullmatch(distribution)
+    return float(match[1]) if match else 0.0
+
+
+@functools.lru_cache(maxsize=256)
+def chances(experts: int, topk: int, spread: float) -> np.ndarray:
+    """Chance of each expert to be one of the `topk` of a token, ascending; their sum is
+    `topk`. `spread`: standard deviation of the logarithm of their popularity.
+
+    >>> chances(4, 1, 0.0).round(3).tolist()
+    [0.25, 0.25, 0.25, 0.25]
+    >>> chances(4, 2, 1.0).round(3).tolist()
+    [0.182, 0.37, 0.582, 0.866]
     """
-    p = rows / (experts * tokens)
-    if p >= 1:
-        return np.array([tokens]), np.array([float(experts)])
-    reach = 12 * np.sqrt(tokens * p * (1 - p)) + 30  # beyond it less than 1e-20
-    first = max(int(tokens * p - reach), 0)
-    counts = np.arange(first, min(int(tokens * p + reach), tokens) + 1)
-    ratios = np.log((tokens - counts[:-1]) / counts[1:] * (p / (1 - p)))
-    logs = np.concatenate([[0.0], np.cumsum(ratios)])  # ln of B(n)/B(first)
-    share = np.exp(logs - logs.max())
-    share *= experts / share.sum()
-    there = counts > 0
-    return counts[there], share[there]
+    if spread == 0 or topk == experts:
+        return np.full(experts, topk / experts)
+    normal = statistics.NormalDist()
+    middles = (np.arange(experts) + 0.5) / experts
+    popularity = np.exp(spread * np.array([normal.inv_cdf(x) for x in middles]))
+    low, high = 0.0, 1.0
+    while -np.expm1(-high * popularity).sum() < topk:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        few = -np.expm1(-middle * popularity).sum() < topk
+        low, high = (middle, high) if few else (low, middle)
+    return -np.expm1(-high * popularity)
 
 
-@functools.lru_cache(maxsize=4096)
-def most_loaded_rows(tokens: int, experts: int, topk: int, ranks: int) -> float:
-    """Rows that the most loaded of `ranks` gets at random, on average.
-
-    Mean of fixed draws of the experts of each token. Of more than `_DRAWN_TOKENS`
-    tokens those are followed: what the most loaded rank has beyond the mean grows with
-    the square root of the tokens (sums of independent draws).
-    """
-    mean = tokens * topk / ranks
+def _by_chance(tokens: int, p: np.ndarray, ranks: int) -> tuple[np.ndarray, np.ndarray]:
+    """(counts above 0, expected number of experts that have them) on the most loaded
+    rank, where experts are chosen with chances `p`."""
     if ranks == 1:
-        return mean
-    drawn = min(tokens, _DRAWN_TOKENS)
-    experts_of_rank = np.full(ranks, experts // ranks)
+        return binomial_counts(tokens, *np.unique(p, return_counts=True))
     generator = np.random.default_rng(0)
-    rows = generator.multivariate_hypergeometric(
-        experts_of_rank, topk, (drawn, _RANK_DRAWS)
-    )
-    most = rows.sum(axis=0).max(axis=-1).mean()
-    return float(mean + np.sqrt(tokens / drawn) * (most - drawn * topk / ranks))
+    placed = generator.permuted(np.tile(p, (_RANK_DRAWS, 1)), axis=1)
+    placed = placed.reshape(_RANK_DRAWS, ranks, -1)
+    mean = tokens * placed.sum(-1)
+    scatter = np.sqrt(tokens * (placed * (1 - placed)).sum(-1))
+    scatter *= generator.standard_normal(mean.shape)
+    rows = mean + scatter - scatter.mean(axis=1, keepdims=True)  # of all: tokens k
+    most = np.arange(_RANK_DRAWS), rows.argmax(axis=1)
+    there = np.minimum(placed[most] * (rows[most] / mean[most])[:, None], 1.0)
+    chance, number = np.unique(there, return_counts=True)
+    return binomial_counts(tokens, *_alike(chance, number / _RANK_DRAWS))
+
+
+def _alike(p: np.ndarray, number: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(mean chance, number) of groups of neighbours among ascending chances."""
+    first = np.unique(np.arange(_GROUPS) * len(p) // _GROUPS)
+    total, many = (np.add.reduceat(x, first) for x in (p * number, number))
+    return total / many, many
+
+
+def binomial_counts(
+    tokens: int, p: np.ndarray, number: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(counts above 0, expected number of experts that have them), where `number`
+    experts each have a chance `p` at a token: each count is binomial, B(tokens, p)."""
+    p = np.minimum(p, 1 - 1e-15)  # of 1 the count is that of the tokens, too
+    mean, scatter = tokens * p, np.sqrt(tokens * p * (1 - p))
+    reach = _REACH * scatter + 20  # beyond it less than 1e-15
+    first = np.maximum(mean - reach, 0).astype(int)[:, None]
+    width = int(np.ceil(2 * reach.max())) + 1
+    counts = first + np.arange(min(width, tokens + 1))
+    inside = counts <= tokens
+    n = np.minimum(counts, tokens)
+    ways = np.log(np.maximum(tokens - n[:, :-1], 1) / np.maximum(n[:, 1:], 1))
+    steps = ways + (np.log(p) - np.log1p(-p))[:, None]
+    logs = np.concatenate([np.zeros_like(mean)[:, None], steps.cumsum(axis=1)], axis=1)
+    logs = np.where(inside, logs, -np.inf)
+    share = np.exp(logs - logs.max(axis=1, keepdims=True))
+    share *= (number / share.sum(axis=1))[:, None]
+    there = inside & (counts > 0)
+    return counts[there], share[there]
 
 
 def _binned(

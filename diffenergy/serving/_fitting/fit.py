@@ -36,6 +36,7 @@ from .._step.table import StepCosts
 MEASURED: Final = ("tpot_s", "ttft_s", "avg_power_w", "energy_j_per_output_token")
 _LOADS: Final = ("max_batch", "concurrency", "rate")
 _WHOLE: Final = ("num_gpus", "tp", "ep")
+_WORDS: Final = ("dtype", "kv_dtype", "routing", "sampling")
 _NEEDED: Final = ("gpu", "model", "engine", "input_len", "output_len")
 
 
@@ -69,9 +70,10 @@ def read_serving(path: str | Path | pd.DataFrame) -> list[ServedRow]:
     """Rows of a table of measured servers.
 
     Columns: `gpu, model, engine`, one of `max_batch, concurrency, rate`, `input_len,
-    output_len` (as `serve` takes them); `num_gpus, tp, ep, dtype, kv_dtype, sampling,
-    cached_len, waves, running_requests` (measured) and `campaign` where they are known;
-    measured `tpot_s, ttft_s, avg_power_w, energy_j_per_output_token`, any of them.
+    output_len` (as `serve` takes them); `num_gpus, tp, ep, dtype, kv_dtype, routing,
+    sampling, cached_len, waves, running_requests` (measured) and `campaign` where they
+    are known; measured `tpot_s, ttft_s, avg_power_w, energy_j_per_output_token`, any
+    of them.
     Raises `ValueError` that names row and column for what cannot be read.
     """
     if isinstance(path, pd.DataFrame):
@@ -130,7 +132,7 @@ def _row(number: int, cells: Mapping[str, str], path: str) -> ServedRow:
     } | {name: text(name) for name in ("input_len", "output_len")}
     whole = {name: value(name) for name in _WHOLE}
     server = {name: int(x) for name, x in whole.items() if x is not None}
-    words = {name: text(name) for name in ("dtype", "kv_dtype", "sampling")}
+    words = {name: text(name) for name in _WORDS}
     server |= {name: x for name, x in words.items() if x is not None}
     try:
         load = Load(**load_values)

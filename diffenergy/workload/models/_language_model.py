@@ -15,7 +15,7 @@ from ._layered import LayeredModel
 from ._operators.experts import Experts
 from ._operators.memory import bytes_of, logit_bytes, memory_by_part, working_bytes
 from ._operators.operator import Cached, ForwardPass
-from ._operators.passes import repeat_rows, rows_of
+from ._operators.passes import ROUTING, repeat_rows, rows_of
 from ._operators.sharding import ModelShare, collective
 from ._request import Request, decode_segments, length_of
 from ._speculation import (
@@ -142,7 +142,7 @@ class LanguageModel(LayeredModel):
     def default_routing(self) -> str | None:
         """Default routing of tokens to experts; None without experts."""
         routed = any(w.used < 1 for w, _ in self.all_weights())
-        return "random" if routed else None
+        return ROUTING if routed else None
 
     @property
     def expert_groups(self) -> tuple[int, int]:

@@ -216,8 +216,9 @@ class Model(abc.ABC):
         - `stack`: "serving" (fused kernels; in training those of llm.c) or "eager"
             (what Hugging Face and torchvision modules launch).
         - `dispatch`: "graph" (no host time) or "eager".
-        - `routing`: how tokens spread over experts: "random" (each on its own),
-            "balanced" or "power_law_X" with an exponent X.
+        - `routing`: how tokens spread over experts: "lognormal_X" (by popularity, X
+            the standard deviation of its logarithm), "random" (all alike), "balanced"
+            or "power_law_X" with an exponent X.
         - `speculative`: "mtp", "eagle" or "draft=MODEL": a decode step drafts
             `draft_tokens` tokens and verifies them at once, each right with the
             probability `accept` where those before it were.

@@ -11,7 +11,7 @@ from .._model_request import Attend, Dispatch, Phase, Stack
 
 _TYPES: Final = {"dtype": STORED, "kv_dtype": ("fp32", "bf16", "fp16", "fp8")}
 """Allowed types of weights and of the KV cache."""
-_ROUTING: Final = re.compile("random|balanced|power_law_[0-9]+([.][0-9]+)?")
+_ROUTING: Final = re.compile("random|balanced|(lognormal|power_law)_[0-9]+([.][0-9]+)?")
 EAGER_DTYPES: Final = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block")
 """Types that eager and training passes have, too."""
 SCALED: Final = ("mxfp8", "nvfp4")
@@ -174,8 +174,8 @@ def check_routing(routing: Any, default: str | None, name: str):
         )
     if not _ROUTING.fullmatch(str(routing)):
         raise ValueError(
-            f"`routing` is {routing!r}; allowed are random, balanced and power_law_X "
-            "with a number X."
+            f"`routing` is {routing!r}; allowed are random, balanced, lognormal_X "
+            "and power_law_X with a number X."
         )
 
 

@@ -3,13 +3,17 @@ pass; rows of products, reductions and gathers."""
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from ..._activations import TrainingStorage
 from ..._eager_rows import HALF
 from ..._kernel import Kernel, Number
 from .._checkpoint.formats import Precision
 from .memory import element_bytes
+
+ROUTING: Final = "lognormal_1"
+"""How tokens spread over experts where a model decides: the spread of popularity that
+served Qwen3-30B-A3B shows (`calibration/studies/served/routing.py`)."""
 
 # --- Rows of products, reductions and gathers, as models write them.
 
@@ -80,7 +84,7 @@ class ForwardPass:
     fused: bool
     flash: bool
     recompute: str = "none"
-    routing: str = "random"
+    routing: str = ROUTING
     verify: bool = False
     train: bool = False
     cp: int = 1
