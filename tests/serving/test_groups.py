@@ -51,9 +51,8 @@ def test_rows_of_a_gpu_with_a_group():
     result, parts = listing(model, request, Step(16, 900, 512))
     rows = list(zip(result.kernels, parts, strict=True))
     (moe,) = (row for row, _ in rows if row["op"] == "moe")
-    tokens = 128 + 512
-    more = 1 + 1.42 * np.sqrt(7 / (8 * tokens))
-    assert moe["num_tokens"] == pytest.approx(tokens * more, abs=0.5)
+    # all tokens once: `loads` of the kernel take the most loaded rank
+    assert moe["num_tokens"] == 128 + 512
     sent = [row for row, part in rows if part == "communication"]
     assert {row["collective"] for row in sent} == {"all_to_all"}
     assert {row["bytes"] for row in sent} == {(16 + 512) * 7168 * 8 * 1.5}

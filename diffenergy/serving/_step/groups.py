@@ -3,8 +3,7 @@ caches of its own, whose tokens meet in the experts of all GPUs.
 
 The step is that of the fullest group: of B sequences over D groups at random it has
 about B/D + z sqrt(B/D), with z the mean maximum of D standard normals. Of the ranks
-that share the experts the fullest has 1 + z sqrt((R - 1) / (k n)) of the mean of n
-tokens with k choices each.
+that share the experts the most loaded sets their time, as its routing says.
 """
 
 import dataclasses
@@ -25,7 +24,7 @@ _SENT: Final = 0.75
 
 
 def fullest(number: int) -> float:
-    """z of the fullest of a number of groups or ranks.
+    """z of the fullest of a number of groups.
 
     >>> fullest(8)
     1.42
@@ -38,19 +37,16 @@ def grouped_rows(
     rows: list[Kernel], groups: int, sequences: int, tokens: int, prompt: int
 ) -> list[Kernel]:
     """Rows of one GPU where each of `groups` has so many `sequences` that decode with
-    `tokens` in all, and one of them a `prompt`: experts have the tokens of all, as the
-    fullest rank does; exchanges send a token once to each rank."""
+    `tokens` in all, and one of them a `prompt`: experts have the tokens of all;
+    exchanges send a token once to each rank."""
     if groups == 1:
         return rows
     number, out = groups * tokens + prompt, list[Kernel]()
     ranks = max((row.get("moe_ep_size", 1) for row in rows), default=1)
     chosen = max((row.get("topk", 1) for row in rows), default=1)
     for row in rows:
-        if row["op"] == "moe":
-            even = row.get("distribution") == "balanced"
-            spread = 0.0 if even else fullest(ranks)
-            more = 1 + spread * math.sqrt((ranks - 1) / (chosen * max(number, 1)))
-            row = row | {"num_tokens": max(round(number * more), 1)}
+        if row["op"] == "moe":  # of the most loaded rank, as its routing says
+            row = row | {"num_tokens": max(number, 1)}
         elif row.get("collective") == "all_to_all":
             hidden = 0.5 if sequences >= _OVERLAPPED else 1.0
             once = min(chosen, ranks) / chosen
