@@ -84,9 +84,11 @@ def deploy(server: DeployRequest) -> Deployment:
         changed,
         site=site,
     )
-    if deployment.tiles.loads and "untuned" not in (server.engine_changes or {}):
-        assumed |= {"expert_tiles": "untuned"}
-        deployment = dataclasses.replace(deployment, assumed=assumed)
+    tiles = deployment.tiles
+    for name, value in (("untuned", tiles.many), ("padded", tiles.padded)):
+        if value and name not in (server.engine_changes or {}):
+            assumed |= {"expert_tiles": name}
+    deployment = dataclasses.replace(deployment, assumed=assumed)
     _check_memory(deployment, whole, server.memory_fraction)
     return deployment
 

@@ -33,12 +33,12 @@ class Engine(eqx.Module):
 
     Times in s: `step` and `sequence` of the host, `prompt` of a step with a prompt (all
     layers), `few` of sampling a sequence in fewer than 128, `start` and `many` of
-    sampling more, `request` of HTTP and tokeniser, `untuned` of expert tiles (all
-    layers) in steps of more rows than `tuned_rows`. Factors on predicted time:
-    `linear`, `experts`, `small` (norms, quantisation, softmax, rotary, adds),
-    `attention`; on predicted energy beyond idle: `linear_energy`, `attention_energy`,
-    `prefill_energy`. Power while sampling, W: `few_power`,
-    `many_power`.
+    sampling more, `request` of HTTP and tokeniser, `tiles_few` and `tiles_many`
+    of expert tiles (all layers) in steps of up to `tiles_rows` rows and of more.
+    Factors on predicted time: `linear`, `experts`, `small` (norms, quantisation,
+    softmax, rotary, adds), `attention`; on predicted energy beyond idle:
+    `linear_energy`, `attention_energy`, `prefill_energy`. Power while sampling, W:
+    `few_power`, `many_power`.
     """
 
     step: Number
@@ -57,8 +57,9 @@ class Engine(eqx.Module):
     few_power: Number
     many_power: Number
     request: Number
-    untuned: Number
-    tuned_rows: Number
+    tiles_few: Number
+    tiles_many: Number
+    tiles_rows: Number
 
     def sampled(self, batch: Array, vocab: Array) -> Array:
         """Time to sample a token for `batch` sequences, s.
@@ -179,10 +180,12 @@ def engine_from(
     few = (zero, values["plain"], values["sort_few"], values["penalties_few"])
     start = (zero, zero, values["sort_start"], values["sort_start"])
     each = (zero, values["plain"], many, many)
+    few_loads, many_loads, tiles_rows, padded = tiles
     numbers = {name: values[name] for name in _SAME} | {
         "prompt": layers * values["prompt_layer"],
-        "untuned": tiles[0] * values["untuned"],
-        "tuned_rows": tiles[1],
+        "tiles_few": few_loads * values["untuned"] + padded * values["padded"],
+        "tiles_many": many_loads * values["untuned"] + padded * values["padded"],
+        "tiles_rows": tiles_rows,
         "few": _picked(kinds, few),
         "start": _picked(kinds, start),
         "many": _picked(kinds, each),

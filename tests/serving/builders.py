@@ -19,7 +19,7 @@ ENGINE = dict(
     step=1e-3, sequence=1e-5, prompt=2e-3, few=1e-5, start=3e-4, many=2e-5,
     linear=1.1, attention=0.9, linear_energy=1.2, attention_energy=1.3,
     prefill_energy=1.4, few_power=150.0, many_power=250.0, request=5e-3,
-    experts=0.5, small=0.3, untuned=1e-4, tuned_rows=0.0,
+    experts=0.5, small=0.3, tiles_few=3e-5, tiles_many=1e-4, tiles_rows=20.0,
 )  # fmt: skip
 IDLE, STATIC = 80.0, 100.0
 """W of a board that waits, and below the kernels of one that works."""
@@ -138,15 +138,16 @@ def by_hand(case: Case, slots: float, share: float = 1.0) -> Step:
     attention = ATTENTION[1] * b + GROWTH * b * (case.context - CONTEXT)
     experts, small = EXPERTS[0] + EXPERTS[1] * b, SMALL[0]
     kernels = 1.1 * linear + 0.9 * attention + head + 0.5 * experts + 0.3 * small
-    kernels += e["untuned"]
     sorted_ = rows * b
+    tiles = e["tiles_many"] if sorted_ > 20 else e["tiles_few"]
+    kernels += tiles
     few, many = e["few"] * sorted_, e["start"] + e["many"] * sorted_
     sampling, watts = (few, 150.0) if sorted_ < 128 else (many, 250.0)
     host = e["step"] + e["sequence"] * b
     decode = kernels + sampling + host
     products = linear + head + experts + small
     energy = DYNAMIC * (1.2 * products + 1.3 * attention) + STATIC * kernels
-    energy += 1.2 * DYNAMIC * e["untuned"]
+    energy += 1.2 * DYNAMIC * tiles
     energy += watts * sampling + IDLE * host
     added = ADDED * case.prompt
     pieces = max(case.prompt / case.chunk, 1.0)

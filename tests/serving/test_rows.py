@@ -109,22 +109,28 @@ def test_parts_of_a_mixture():
 @pytest.mark.parametrize(
     "name, gpu, ep, more, expected",
     [
-        # 94 layers x (4096 + 1536)/32 loads, of steps of more tokens than experts here
-        ("qwen3-235b-a22b", "b200-sxm", 4, {}, (94 * 176, 32)),
-        ("qwen3-235b-a22b", "h100-sxm", 8, {}, (94 * 176, 16)),
-        ("qwen3-235b-a22b", "b200-sxm", 1, {}, (0, 0)),  # a file: 128 experts of 192
-        ("qwen3-235b-a22b", "b200-sxm", 4, {"engine": "sglang"}, (0, 0)),
-        ("qwen3-235b-a22b", "b200-sxm", 4, {"dtype": "fp8_block"}, (0, 0)),
-        ("qwen3-30b-a3b", "h100-sxm", 2, {}, (0, 0)),
-        ("qwen3-8b", "h100-sxm", 1, {"set": 1e-6}, (0, 0)),  # no experts
-        ("qwen3-30b-a3b", "h100-sxm", 2, {"set": 1e-6}, (48 * 88, 64)),
+        # 94 layers x (4096 + 1536)/32 loads, of steps of more tokens than experts here,
+        # and half of them in other steps
+        ("qwen3-235b-a22b", "b200-sxm", 4, {}, (94 * 88, 94 * 176, 32, 0)),
+        ("qwen3-235b-a22b", "h100-sxm", 8, {}, (94 * 88, 94 * 176, 16, 0)),
+        # a file: 128 experts of 192
+        ("qwen3-235b-a22b", "b200-sxm", 1, {}, (0, 0, 0, 0)),
+        ("qwen3-235b-a22b", "b200-sxm", 4, {"engine": "sglang"}, (0, 0, 0, 0)),
+        ("qwen3-235b-a22b", "b200-sxm", 4, {"dtype": "fp8_block"}, (0, 0, 0, 0)),
+        # 128 rows of 32 experts a layer at 2.14 PFLOP/s
+        ("qwen3-235b-a22b", "h100-sxm", 4, {"dtype": "fp8_block"},
+         (0, 0, 0, 94 * 32 * 128 * 6 * 4096 * 1536 / (8192 * 132 * 1.98e9))),
+        ("qwen3-30b-a3b", "h100-sxm", 2, {}, (0, 0, 0, 0)),
+        ("qwen3-8b", "h100-sxm", 1, {"set": 1e-6}, (0, 0, 0, 0)),  # no experts
+        ("qwen3-30b-a3b", "h100-sxm", 2, {"set": 1e-6}, (48 * 44, 48 * 88, 64, 0)),
         ("qwen3-30b-a3b", "h100-sxm", 2, {"set": 1e-6, "dtype": "fp8_block"},
-         (48 * 88, 0)),
+         (48 * 88, 48 * 88, 0, 0)),
     ],
 )  # fmt: skip
 def test_experts_without_tuned_tiles(name, gpu, ep, more, expected):
     """vLLM's default tiles: 32 deep, where no file has the shape; a constant that the
-    user sets goes for any shape. Block-scaled fp8 has one size for all steps."""
+    user sets goes for any shape. Block-scaled fp8 has one size for all steps, and pads
+    listed shapes."""
     changes = {"untuned": more["set"]} if "set" in more else None
     load = Load(rate=1.0, input_len=128, output_len=64)
     engine = more.get("engine", "vllm")
@@ -132,9 +138,16 @@ def test_experts_without_tuned_tiles(name, gpu, ep, more, expected):
         name, gpu, load, tp=8 if ep == 1 else ep, ep=ep, dtype=more.get("dtype"),
         engine=engine, engine_changes=changes,
     )  # fmt: skip
-    assert tuple(server.tiles) == expected
-    constant = 1e-6 if changes else levels(engine, read_gpu(gpu))["untuned"]
-    assert float(server.engine.untuned) == pytest.approx(expected[0] * constant)
+    assert tuple(server.tiles) == pytest.approx(expected)
+    named = "padded" if expected[3] else "untuned" if expected[1] else None
+    assert server.assumed.get("expert_tiles") == (None if changes else named)
+    constants = levels(engine, read_gpu(gpu)) | (changes or {})
+    few, many, _, padded = expected
+    for value, loads in (
+        (server.engine.tiles_few, few), (server.engine.tiles_many, many)
+    ):  # fmt: skip
+        seconds = loads * constants["untuned"] + padded * constants["padded"]
+        assert float(value) == pytest.approx(seconds)
 
 
 def test_shared_layers_send():

@@ -6,12 +6,14 @@
 DATA holds `serving/mlenergy_v3_serving.csv` and
 `aiconfigurator/e2e_serving_agg.csv.gz`.
 Fitted are first the rows of one GPU (ML.ENERGY: dense Qwen3, gemma-3 and Qwen3-30B-A3B
-under vLLM 0.11; H100 chat, code and reasoning, B200 chat and code, at most 600 running)
+under vLLM 0.11; H100 chat, code and reasoning, B200 chat and code, at most 600 running,
+but for rows whose boards wait for their host: `ml_energy`)
 and Qwen3-32B on H100 by TP degree (AIConfigurator's table, closed loops). Left out in
 turn: a model, a GPU, a TP degree, an engine. Rows of several GPUs of ML.ENERGY are
-never fitted, but for one constant: `untuned`, the time of a load of expert tiles that
-vLLM has no sizes for, is fitted to Qwen3-235B-A22B in bf16, on each GPU alone; left
-out: the GPU.
+never fitted, but for two constants, on each GPU alone: `untuned`, the time of a load
+of expert tiles that vLLM has no sizes for, is fitted to Qwen3-235B-A22B in bf16, and
+`padded`, the time of rows that its experts in block-scaled fp8 pad to, to the same
+model in fp8; left out: the GPU.
 Linear layers, host and sampling all grow with the batch, and a fit that moves all three
 shares time among them that no row tells apart. For vLLM linear layers stay as they are
 predicted, sequences cost the host nothing (its scheduler runs beside the GPU) and sorts
@@ -58,14 +60,14 @@ from diffenergy.serving._fitting.fit import (
     served,
 )
 
-_MOST: Final = {"h100-sxm": 1000, "b200-sxm": 600}
+MOST: Final = {"h100-sxm": 1000, "b200-sxm": 600}
 """Running requests of fitted rows; beyond, B200 hosts run out of requests."""
-_FROZEN: Final = (
-    *ENERGY_FACTORS, "untuned", "linear", "sequence", "penalties_few", "sort_start",
-    "sort_many",
+FROZEN: Final = (
+    *ENERGY_FACTORS, "untuned", "padded", "linear", "sequence", "penalties_few",
+    "sort_start", "sort_many",
 )  # fmt: skip
 """Constants of vLLM that stay at their priors: the docstring says why."""
-_UNREAD: Final = (*ENERGY_FACTORS, "few_power", "many_power", "untuned")
+_UNREAD: Final = (*ENERGY_FACTORS, "few_power", "many_power", "untuned", "padded")
 """Constants of SGLang and TensorRT-LLM that stay: no row has a power."""
 _BESIDE: Final = ("sequence",)
 """Constants of TensorRT-LLM that stay, too: the docstring says why."""
@@ -77,8 +79,8 @@ _PRIOR: Final = {"Hopper": 0.8, "Blackwell": 0.6}
 """Prior centre of `_OWN` by generation of GPUs (the deployment study)."""
 _UNFITTED: Final = "vllm:h100-sxm"
 """Host without `_OWN`: the docstring says why."""
-_TILES: Final = "untuned"
-"""Constant of expert tiles without tuned sizes."""
+_TILES: Final = {"untuned": "bf16", "padded": "fp8_block"}
+"""Constants of expert tiles, and the type of Qwen3-235B-A22B that each is read off."""
 _NORMAL: Final = 1.645
 """95th percentile of a normal distribution."""
 _HEAD: Final = (
@@ -152,12 +154,14 @@ def folds(
     groups: np.ndarray,
     centres: Mapping[str, float],
     fixed: Sequence[str] = (),
+    fit: np.ndarray | bool = True,
 ) -> np.ndarray:
-    """Predictions of the rows `mine`, each group by constants of the others."""
+    """Predictions of the rows `mine`, each group by constants of those of the others
+    that a `fit` may see."""
     out = np.full_like(measured.read, np.nan)
     for group in np.unique(groups[mine]):
         left = mine & (groups == group)
-        values = dict(centres) | fitted(measured, mine & ~left, centres, fixed)
+        values = dict(centres) | fitted(measured, mine & ~left & fit, centres, fixed)
         out[left] = measured.predict(as_arrays(values))[left]
     return out
 
@@ -235,26 +239,27 @@ def study(
     names = np.array([_family(row) for row in _names(energy, frame)])
     alone = _columns(energy, frame, "num_gpus") == 1
     running = _columns(energy, frame, "running_requests")
-    use = alone & (running <= np.array([_MOST[x] for x in gpu]))
+    use = alone & (running <= np.array([MOST[x] for x in gpu]))
+    steady = ~_columns(energy, frame, "waits")
     start = prior()
     by_gpu = {}
-    for name in _MOST:
+    for name in MOST:
         mine = use & (gpu == name)
         kernels = energy.predict(as_arrays(none()))
         yield f"| {name}, no engine | {errors(energy, kernels, mine)} |"
-        predicted = folds(energy, mine, names, start, _FROZEN)
+        predicted = folds(energy, mine, names, start, FROZEN, steady)
         yield f"| {name}, a model | {errors(energy, predicted, mine)} |"
-        by_gpu[name] = start | fitted(energy, mine, start, _FROZEN)
+        by_gpu[name] = start | fitted(energy, mine & steady, start, FROZEN)
     for name, other in (("h100-sxm", "b200-sxm"), ("b200-sxm", "h100-sxm")):
         mine = use & (gpu == name)
         predicted = energy.predict(as_arrays(by_gpu[other]))
         yield f"| {name}, the GPU | {errors(energy, predicted, mine)} |"
-    loads = {name: untuned(energy, frame, name, by_gpu[name]) for name in _MOST}
+    on = {name: tiles(energy, frame, name, by_gpu[name]) for name in MOST}
     for name, other in (("h100-sxm", "b200-sxm"), ("b200-sxm", "h100-sxm")):
         for kind in ("dense", "mixture"):
             mixture = np.array(["A3B" in x or "A22B" in x for x in names])
             mine = ~alone & (gpu == name) & (mixture == (kind == "mixture"))
-            values = by_gpu[name] | {_TILES: loads[other]}
+            values = by_gpu[name] | on[other]
             predicted = energy.predict(as_arrays(values))
             yield f"| {name}, {kind} on several | {errors(energy, predicted, mine)} |"
     engines = np.array([host.partition(":")[0] for host in closed.hosts])
@@ -279,33 +284,32 @@ def study(
             cells = errors(x.served, predicted, x.mine)
             yield f"| mixtures, {host}, {what} | {cells} |"
     for name, other in (("h100-sxm", "b200-sxm"), ("b200-sxm", "h100-sxm")):
-        mine = _of_235b(energy, frame, name, "fp8_block")
-        predicted = energy.predict(as_arrays(by_gpu[name]))
-        yield f"| {name}, 235B fp8_block | {errors(energy, predicted, mine)} |"
-        mine = _of_235b(energy, frame, name)
-        for what, load in (
-            ("tuned", 0.0),
-            (f"untuned {loads[name]:.3g}", loads[name]),
-            ("untuned, the GPU", loads[other]),
-        ):
-            predicted = energy.predict(as_arrays(by_gpu[name] | {_TILES: load}))
-            cells = errors(energy, predicted, mine)
-            yield f"| {name}, 235B bf16, {what} | {cells} |"
+        for what, dtype in _TILES.items():
+            mine = _of_235b(energy, frame, name, dtype)
+            for by, value in (
+                ("none", 0.0), (f"{on[name][what]:.3g}", on[name][what]),
+                ("of the other GPU", on[other][what]),
+            ):  # fmt: skip
+                predicted = energy.predict(as_arrays(by_gpu[name] | {what: value}))
+                cells = errors(energy, predicted, mine)
+                yield f"| {name}, 235B {dtype}, {what} {by} | {cells} |"
 
 
-def untuned(
+def tiles(
     energy: Served, frame: pd.DataFrame, gpu: str, values: Mapping[str, float]
-) -> float:
-    """s of a load of untuned expert tiles, all other constants as in `values`."""
+) -> dict[str, float]:
+    """Constants of expert tiles, all others as in `values`."""
     centres = prior() | dict(values)
-    fixed = tuple(x for x in constants() if x != _TILES)
-    return fitted(energy, _of_235b(energy, frame, gpu), centres, fixed)[_TILES]
+    out = {}
+    for name, dtype in _TILES.items():
+        fixed = tuple(x for x in constants() if x != name)
+        rows = _of_235b(energy, frame, gpu, dtype)
+        out[name] = fitted(energy, rows, centres, fixed).get(name, centres[name])
+    return out
 
 
-def _of_235b(
-    energy: Served, frame: pd.DataFrame, gpu: str, dtype: str = "bf16"
-) -> np.ndarray:
-    """Rows of Qwen3-235B-A22B on a GPU: experts without tuned tiles."""
+def _of_235b(energy: Served, frame: pd.DataFrame, gpu: str, dtype: str) -> np.ndarray:
+    """Rows of Qwen3-235B-A22B on a GPU."""
     names = np.array(_names(energy, frame))
     big = np.array(["235B" in name for name in names])
     hosts = np.array([host.partition(":")[2] for host in energy.hosts])
@@ -318,18 +322,19 @@ def shipped(energy: Served, frame: pd.DataFrame, closed: Served) -> dict[str, An
     gpu = np.array([host.partition(":")[2] for host in energy.hosts])
     running = _columns(energy, frame, "running_requests")
     use = (_columns(energy, frame, "num_gpus") == 1) & (
-        running <= np.array([_MOST[x] for x in gpu])
+        running <= np.array([MOST[x] for x in gpu])
     )
+    use &= ~_columns(energy, frame, "waits")
     engines = np.array([host.partition(":")[0] for host in closed.hosts])
-    own = fitted(closed, engines == "vllm", start, _FROZEN)
+    own = fitted(closed, engines == "vllm", start, FROZEN)
     centres = start | {k: own[k] for k in ("sort_few", "request") if k in own}
     levels = {"engine": {"vllm": dict(own)}, "host": {}}
-    vllm = fitted(energy, use, centres, _FROZEN)
+    vllm = fitted(energy, use, centres, FROZEN)
     levels["engine"]["vllm"] = _some(own, ("sort_few", "request")) | vllm
-    for name in _MOST:
-        own = fitted(energy, use & (gpu == name), centres, _FROZEN)
+    for name in MOST:
+        own = fitted(energy, use & (gpu == name), centres, FROZEN)
         level = {x: own.get(x, centres[x]) for x in constants() if x in own | vllm}
-        level[_TILES] = untuned(energy, frame, name, centres | own)
+        level |= tiles(energy, frame, name, centres | own)
         levels["host"][f"vllm:{name}"] = level
     for engine in ("sglang", "trtllm"):
         levels["engine"][engine] = fitted(
@@ -340,7 +345,7 @@ def shipped(energy: Served, frame: pd.DataFrame, closed: Served) -> dict[str, An
 
 
 def _fixed(engine: str) -> tuple[str, ...]:
-    return _FROZEN if engine == "vllm" else _UNREAD + _BESIDE * (engine == "trtllm")
+    return FROZEN if engine == "vllm" else _UNREAD + _BESIDE * (engine == "trtllm")
 
 
 def _generation(gpu: str) -> str:

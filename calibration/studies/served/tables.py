@@ -56,6 +56,8 @@ PROMPTS: Final = {
     "sourcegraph-fim": ("1730", 0),
 }
 """Prompt tokens computed and cached."""
+_LESS: Final = 0.97
+"""Power over that of a smaller batch below which a board waits for its host."""
 _WAVES: Final = {"vllm": 6.0, "trtllm": 6.0, "sglang": 1.0}
 """Requests that a client of AIConfigurator's campaigns sends (1 / phi)."""
 
@@ -96,7 +98,12 @@ def _llama_fp8() -> dict[str, Any]:
 
 
 def ml_energy(path: Path) -> pd.DataFrame:
-    """ML.ENERGY v3 (vLLM 0.11.1, V1): steady runs of text models."""
+    """ML.ENERGY v3 (vLLM 0.11.1, V1): steady runs of text models.
+
+    `waits`: boards draw less than those of a smaller batch of the same model, task and
+    plan, as they do where they wait for their host (steps up to twice as long as those
+    of neighbouring batches; SOURCES.md there). More requests at once draw more power.
+    """
     rows: Any = pd.read_csv(path)
     models = BUNDLED | configs()
     full = 3 * rows["max_num_seqs"] <= rows["requests"]  # a steady state
@@ -107,6 +114,10 @@ def ml_energy(path: Path) -> pd.DataFrame:
     spread = rows["output_len_second_moment"] / rows["output_len_mean"] ** 2
     cv = (spread - 1).clip(lower=0) ** 0.5
     mixture = rows["model"].str.contains("A3B|A22B")
+    series = rows.sort_values("mean_running").groupby(
+        ["model", "task", "gpu", "num_gpus", "dtype"]
+    )
+    most = series["power_w_all_gpus"].cummax().reindex(rows.index)
     return pd.DataFrame(
         {
             "campaign": "ml-energy",
@@ -134,6 +145,7 @@ def ml_energy(path: Path) -> pd.DataFrame:
             "itl_p99_s": rows["itl_p99_ms"] / 1e3,
             "avg_power_w": rows["power_w_all_gpus"],
             "energy_j_per_output_token": rows["energy_j_per_token"],
+            "waits": rows["power_w_all_gpus"] < _LESS * most,
         }
     ).reset_index(drop=True)
 

@@ -63,8 +63,8 @@ def decode(
     time = at(costs.time) + more * at(costs.slope)
     energy = at(costs.energy) + more * at(costs.energy_slope)
     rows = batch * costs.rows
-    # untuned tiles compute rows that are empty, and draw what other products do
-    bare = jnp.where(rows > engine.tuned_rows, engine.untuned, 0.0)
+    # such tiles compute rows that are empty, and draw what other products do
+    bare = jnp.where(rows > engine.tiles_rows, engine.tiles_many, engine.tiles_few)
     drawn = energy[:, _PRODUCTS] / time[:, _PRODUCTS]
     energy = energy.at[:, _EXPERTS].add(bare * drawn)
     parts = (_factors(engine) * time).at[:, _EXPERTS].add(bare)
