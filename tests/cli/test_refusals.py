@@ -240,7 +240,7 @@ SENTENCES = [
      "near are gpt2, gpt3-xl."),
     ("A: 'gpt2 'open' cannot be split into flags (No closing quotation).", None,
      "gpt2 'open", None),
-    ("one.csv, row 3: `time_s` is -1 s; allowed are times above 0.", "time_s", "-1 s",
+    ("one.csv, line 3: `time_s` is -1 s; allowed are times above 0.", "time_s", "-1 s",
      "allowed are times above 0."),
     # infeasible
     ("`max_power` is 100 W, which no plan of 8 GPUs keeps; the least is 2133 W.",
