@@ -168,13 +168,19 @@ TRACES = [
     row("`rate` is given beside `trace`", simulate, TRACE, MODEL, None, Load(rate=1)),
     trace("no column `output_len`", "arrival_s,input_len\n0,8\n"),
     trace("trace, line 4 goes back in time", AZURE.replace("18:15:51,", "18:15:50,")),
-    trace("line 4: `TIMESTAMP` is 'noon'", AZURE.replace("2023-11-16 18:15:51", "noon")),
-    trace("line 4: `ContextTokens` is nan; allowed are nu", AZURE.replace("879", "many")),
+    trace(
+        "line 4: `TIMESTAMP` is 'noon'", AZURE.replace("2023-11-16 18:15:51", "noon")
+    ),
+    trace(
+        "line 4: `ContextTokens` is nan; allowed are nu", AZURE.replace("879", "many")
+    ),
     trace("no column `GeneratedTokens`", AZURE.replace("Generated", "Made")),
     trace("line 3 is no JSON object", MOONCAKE + "[1]"),
     trace("line 2: `input_length` is 0", MOONCAKE.replace("7234", "0")),
     trace("no column `output_length`", MOONCAKE.replace("output_length", "out")),
-    trace("line 2: `output_length` is nan", MOONCAKE.replace(', "output_length": 794', "")),
+    trace(
+        "line 2: `output_length` is nan", MOONCAKE.replace(', "output_length": 794', "")
+    ),
 ]
 TABLES = [
     table("line 2: `engine` is 'vlm'", "vllm,16", "vlm,16"),
