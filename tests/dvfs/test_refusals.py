@@ -71,7 +71,7 @@ TABLES = [
         "the file is empty": "",
         "no data row": HEADER,
         "`energy` is missing": "stage,instruction,frequency,time\na,b,auto,1\n",
-        "line 3: `gemm` of stage `forward` at auto MHz is there already .. line 2)": swapped(
+        "line 3: `gemm` of stage `forward` at auto MHz is there .. line 2)": swapped(
             PLAIN, 1, "frequency", "auto"
         ),
         "`norm` of stage `forward` has no": swapped(PLAIN, 2, "frequency", "1395"),

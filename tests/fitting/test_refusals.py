@@ -54,7 +54,7 @@ FITS = [
           "h100-sxm,8,,700,8200,", "h100-sxm,8,,,2500,maybe"),
     meter("meter.csv, line 3: `wall_w` is '-3'; allowed is a number above 0",
           "h100-sxm,8,500,,-3,"),
-    meter("meter.csv, line 3: `gpus` is '1.5'; allowed is a whole", "h100-sxm,1.5,,,3,"),
+    meter("meter.csv, line 3: `gpus` is '1.5'; allowed is a", "h100-sxm,1.5,,,3,"),
     meter("meter.csv, line 3: 4 `gpus` of `gpu` 'h100-sxm', in the first row 8 of "
           "'h100-sxm'; give rows of one", "h100-sxm,4,500,,3000,"),
     meter("`gpus` is 8, but `node` 'xe8545' has 4; give a node of 8", node="xe8545"),
