@@ -31,9 +31,9 @@ class NumberField(NamedTuple):
     `sign`: "+" positive, "0" zero or positive, "any" finite. No chip has a value below
     `low` or above `high`, limits far from those that there are; where it is likely in
     another unit, first of all in `slip`, an error says so. `default`: what a file
-    without the number means; None: every file has it. `step`: how much of it a designer adds at
-    once, in a designer's unit; "": nobody adds any. `counted`: rounded to whole tiles,
-    waves or CTAs, so that its gradient is a straight-through one.
+    without the number means; None: every file has it. `step`: how much of it a designer
+    adds at once, in a designer's unit; "": nobody adds any. `counted`: rounded to whole
+    tiles, waves or CTAs, so that its gradient is a straight-through one.
     """
 
     unit: str
