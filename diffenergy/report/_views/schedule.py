@@ -106,7 +106,8 @@ def _totals(summary: Entry) -> Table:
     named: dict[str, Entry | None] = {"default clocks": default}
     baselines = summary["baselines"]
     if any(figures and _changes(figures) for figures in (summary, *baselines.values())):
-        named |= {BASELINES.get(name, name): x for name, x in baselines.items()}
+        for name, figures in baselines.items():
+            named[BASELINES[name] if name in BASELINES else name] = figures
     named["this schedule"] = summary
     if free := free_case(summary):
         named[FREE] = free

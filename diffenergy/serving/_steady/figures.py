@@ -14,7 +14,13 @@ from jax import Array
 
 from .._lengths import TAIL
 from .first_token import Cumulants, beside_others, first_token, on_idle
-from .pause import balanced_slots, fetch_time, slots_beside
+from .pause import (
+    away_clients,
+    balanced_slots,
+    fetch_time,
+    pausing_requests,
+    slots_beside,
+)
 from .queue import birth_death
 from .server import Running, Server, running
 from .skewed import Skewed
@@ -162,9 +168,10 @@ def _full(server: Server, load: LoadArrays, closed: bool) -> Steady:
     at = running(server, slots, 1 - load.phi * (1 + fit / slots) / 2)
     ending = busy * at.flow / server.traffic.output
     fetch = fetch_time(server, busy * at.decoding, ending)
-    waiting = jnp.nan * slots
+    waiting, alone = jnp.nan * slots, jnp.zeros_like(slots)
     if closed:
-        away = _pausing(server, ending) + server.engine.request * ending
+        away = away_clients(server, ending)
+        alone = _alone(load.clients, away)
         waiting = load.clients - slots * busy - away
         # none waits where a root left the rest
         waiting = jnp.where(waiting > 1e-6 * load.clients, waiting, 0.0 * waiting)
@@ -174,7 +181,6 @@ def _full(server: Server, load: LoadArrays, closed: bool) -> Steady:
     each = itl.variance / tokens + at.step**2 * spread / tokens**3
     sd = jnp.sqrt(each / server.traffic.output)
     tpot = Atoms(_about(at.token, normal_tail(at.token, sd)), jnp.asarray(TAIL))
-    alone = _alone(load.clients, away) if closed else 0.0
     first = _later(_first(server, at, load.phi, alone), fetch)
     if closed:
         # departures are close to regular: as many stages as are before it
@@ -188,7 +194,7 @@ def _full(server: Server, load: LoadArrays, closed: bool) -> Steady:
         saturation=_saturation(server, most),
         ttft=_latency(first, load.ttft_limit),
         slots=most,
-        pausing=_pausing(server, ending),
+        pausing=pausing_requests(server, ending),
         fetch=fetch,
         flow=busy * at.flow,
         running=busy * at.decoding,
@@ -216,11 +222,6 @@ def _alone(clients: Array, away: Array) -> Array:
 
 def _later(atoms: Atoms, time: Array) -> Atoms:
     return Atoms(atoms.values + time, atoms.weights)
-
-
-def _pausing(server: Server, ending: Array) -> Array:
-    """Requests that pause where so many end a second."""
-    return 0.0 * ending if server.pause is None else ending * server.pause.time
 
 
 def _gaps(at: Running, crowding: Array | float = 0.0) -> Atoms:
@@ -320,7 +321,7 @@ def _open(
         saturation=saturation,
         ttft=Latency(first.mean, first.quantiles(), first.below(load.ttft_limit)),
         slots=most,
-        pausing=_pausing(server, load.rate),
+        pausing=pausing_requests(server, load.rate),
         fetch=fetch,
         flow=flow,
         running=decoding,
