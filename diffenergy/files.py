@@ -59,6 +59,42 @@ def facts(name: str) -> dict[str, Any]:
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
+def csv_lines(text: str, file: str, **options: Any) -> list[tuple[int, list[str]]]:
+    """Rows of a CSV text that are not blank, each with the line of the file on which it
+    begins, from 1 as editors count.
+
+    `options`: of `csv.reader`. Raises `ValueError` that names the line of `file`.
+
+    >>> csv_lines("gpu,note\\n\\na10,'x'\\n", "a.csv")
+    [(1, ['gpu', 'note']), (3, ['a10', "'x'"])]
+    """
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, **options)
+    rows, line = list[tuple[int, list[str]]](), 1
+    try:
+        for row in reader:
+            if row:
+                rows.append((line, row))
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise ValueError(
+            f"{file}: line {reader.line_num} cannot be read as CSV ({error}); allowed "
+            "are comma-separated cells; correct the line."
+        ) from None
+    return rows
+
+
+def row_place(file: str, row: int, lines: Sequence[int]) -> str:
+    """Place of data row `row` (from 0) in a file, for errors: its line, of the `lines`
+    of all rows; without them its number from 1.
+
+    >>> row_place("a.csv", 0, [2]), row_place("power.log", 0, ())
+    ('a.csv, line 2', 'power.log, row 1 of its data')
+    """
+    if not len(lines):
+        return f"{file}, row {row + 1} of its data"
+    return f"{file}, line {lines[row]}"
+
+
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows as CSV with all their keys as columns; what a row lacks is an empty cell."""
     text = io.StringIO()

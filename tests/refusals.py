@@ -3,7 +3,7 @@
 Each `tests/ROOM/test_refusals.py` is a list of rows, checked by one test:
 
     row("`size` is -8; allowed", plan, "ring-4", "all_gather", size=-8)
-    row("row 1: `time` is '0'", read_table, File("stage,time\\na,0\\n", "table.csv"))
+    row("line 2: `time` is '0'", read_table, File("stage,time\\na,0\\n", "table.csv"))
 """
 
 import functools

@@ -1,9 +1,7 @@
 """Demands by the name of a collective: blocks, where they start, who wants them."""
 
-import csv
 import dataclasses
 import difflib
-import io
 import math
 import re
 from collections.abc import Sequence
@@ -13,6 +11,7 @@ from typing import Final
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from ..files import csv_lines
 from ..units import quantity
 from ._demand import COLLECTIVES, REDUCING, Collective, Demand
 from ._routes import shortest
@@ -28,18 +27,19 @@ _COLUMNS: Final = ("source", "chunk", "bytes", "wanted")
 def read_matrix_file(path: str) -> Float[np.ndarray, "source target"]:
     """Bytes from each GPU (row) to each other (column): plain numbers, no header.
 
-    Raises `ValueError` naming the row and cell that are wrong.
+    Raises `ValueError` naming the line and cell that are wrong.
     """
-    rows = [
-        [_bytes(cell, f"{path}: row {r}, column {c}") for c, cell in enumerate(row)]
-        for r, row in enumerate(_cells(path))
-    ]
-    for r, row in enumerate(rows):
-        if len(row) != len(rows):
+    cells = _cells(path)
+    for line, row in cells:
+        if len(row) != len(cells):
             raise ValueError(
-                f"{path}: row {r} has {len(row)} cells; allowed are as many as there "
-                f"are rows, {len(rows)}."
+                f"{path}, line {line}: the row has {len(row)} cells; allowed are as "
+                f"many as there are rows, {len(cells)}."
             )
+    rows = [
+        [_bytes(x, f"{path}, line {line}, cell {c}") for c, x in enumerate(row, 1)]
+        for line, row in cells
+    ]
     return np.array(rows, float)
 
 
@@ -47,10 +47,10 @@ def read_demand_file(path: str, topology: Topology) -> Demand:
     """Any demand, from a CSV with the columns `source, chunk, bytes, wanted`.
 
     `source`: the GPU that has the block (`gpu0` or 0); `wanted`: GPUs that want it,
-    separated by spaces, or `all`. Raises `ValueError` naming the row that is wrong, and
-    for a GPU that cannot be reached.
+    separated by spaces, or `all`. Raises `ValueError` naming the line that is wrong,
+    and for a GPU that cannot be reached.
     """
-    header, *rows = _cells(path)
+    (_, header), *rows = _cells(path)
     if tuple(name.strip() for name in header) != _COLUMNS:
         raise ValueError(
             f"{path}: the columns are {', '.join(header)[:80]!r}; allowed are "
@@ -60,11 +60,11 @@ def read_demand_file(path: str, topology: Topology) -> Demand:
         raise ValueError(f"{path}: there is no block; add a row for each.")
     blocks: dict[tuple[int, int], float] = {}
     wanted = np.zeros((len(rows), len(topology.nodes)), bool)
-    for r, row in enumerate(rows):
-        where = f"{path}: row {r}"
+    for r, (line, row) in enumerate(rows):
+        where = f"{path}, line {line}"
         if len(row) != len(_COLUMNS):
             raise ValueError(
-                f"{where} has {len(row)} cells; allowed are {len(_COLUMNS)}."
+                f"{where}: the row has {len(row)} cells; allowed are {len(_COLUMNS)}."
             )
         source, number = _gpu(row[0], topology, where), row[1].strip()
         if not number.isdecimal():
@@ -81,7 +81,7 @@ def read_demand_file(path: str, topology: Topology) -> Demand:
                 "another, or leave the row out."
             )
         if (source, chunk) in blocks:
-            raise ValueError(f"{where} names a block again; number its chunk anew.")
+            raise ValueError(f"{where}: a block again; number its chunk anew.")
         blocks[source, chunk] = size
     names, size = np.array(list(blocks)), np.array(list(blocks.values()))
     none = np.zeros_like(wanted)
@@ -90,7 +90,7 @@ def read_demand_file(path: str, topology: Topology) -> Demand:
     return listed
 
 
-def _cells(path: str) -> list[list[str]]:
+def _cells(path: str) -> list[tuple[int, list[str]]]:
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -101,13 +101,7 @@ def _cells(path: str) -> list[list[str]]:
         raise ValueError(f"{path}: the file is not UTF-8 text; save it as such.") from (
             None
         )
-    try:
-        rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
-    except csv.Error as error:
-        raise ValueError(
-            f"{path}: the file cannot be read as CSV ({error}); give comma-separated "
-            f"cells."
-        ) from None
+    rows = csv_lines(text, path)
     if not rows:
         raise ValueError(f"{path}: the file is empty; give comma-separated cells.")
     return rows

@@ -3,12 +3,14 @@
 `read_table` reads a file, `problem_from_columns` takes its columns.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Shaped
 
+from ..files import row_place
 from ..hardware import lockable, unsupported
 from ..measurements import (
     POSITIVE,
@@ -75,7 +77,7 @@ def read_table(
       needed where kernels have no row with `auto`, as in files of Perseus.
     - `card`: the GPU whose clocks the file must name.
 
-    Raises `ValueError` naming file, row (0-based, of data rows), column and value at
+    Raises `ValueError` naming file, line, column and value at
     the first thing that cannot be read.
     """
     sheet = read_sheet(path)
@@ -100,6 +102,7 @@ def read_table(
         count=_counts(sheet),
         default=default,
         source=sheet.file,
+        lines=sheet.lines,
     )
     readable = {*COLUMNS, "memory_frequency", "count"}
     others = [column for column in sheet.columns if column not in readable]
@@ -253,6 +256,7 @@ def problem_from_columns(
     *,
     default: tuple[float, float] = AUTO,
     source: str = "table",
+    lines: Sequence[int] = (),
 ) -> Problem:
     """`Problem` of measured rows, one a kernel and setting.
 
@@ -267,7 +271,7 @@ def problem_from_columns(
     - `count`: launches of the kernel in one iteration, the same in all its rows.
     - `default`: the setting (Hz) that counts as leaving both clocks alone. A kernel
       without a row there falls back to its row that leaves both alone.
-    - `source`: where the rows come from, for errors.
+    - `source`, `lines`: the file of the rows and their lines in it, for errors.
 
     Raises `ValueError` for a kernel with two rows at one setting, with two counts or
     without a row at the default, and if all rows are of one setting.
@@ -289,11 +293,11 @@ def problem_from_columns(
     if len(other):
         row = int(other[0])
         raise ValueError(
-            f"{source}, row {row}: `count` is {count[row]:g}, but "
+            f"{row_place(source, row, lines)}: `count` is {count[row]:g}, but "
             f"{kernel_count[kernel[row]]:g} in the first row of {whose[kernel[row]]}; "
             "give one count for all rows of a kernel."
         )
-    _require_once(source, whose, kernel, settings, setting)
+    _require_once(source, lines, whose, kernel, settings, setting)
     cells = np.full((2, *shape), np.inf)
     cells[:, kernel, setting] = time, energy
     column, others = _default_columns(cells[0], settings, whose, default, source)
@@ -386,6 +390,7 @@ def _loops(stage: np.ndarray, count: np.ndarray) -> tuple[Loop, ...]:
 
 def _require_once(
     source: str,
+    lines: Sequence[int],
     whose: list[str],
     kernel: np.ndarray,
     settings: np.ndarray,
@@ -396,8 +401,8 @@ def _require_once(
     if again.any():
         row = int(again.argmax())
         raise ValueError(
-            f"{source}, row {row}: {whose[kernel[row]]} at "
-            f"{pair_text(settings[setting[row]])} MHz is in row "
-            f"{int((cell == cell[row]).argmax())} already; give each pair of clocks "
-            f"once, as the mean of its repetitions."
+            f"{row_place(source, row, lines)}: {whose[kernel[row]]} at "
+            f"{pair_text(settings[setting[row]])} MHz is there already "
+            f"({row_place(source, int((cell == cell[row]).argmax()), lines)}); give "
+            "each pair of clocks once, as the mean of its repetitions."
         )

@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import __version__
 from ..corrections import CONSTANTS, CorrectionsFile, constants_of
+from ..files import row_place
 from ..hardware import read_gpu
 from ..measurements import MeasurementTable
 from ..requests import accepts
@@ -244,6 +245,5 @@ def _notes(
 
 
 def _flag_text(flag: Flag) -> str:
-    return (
-        f"{flag.file}, row {flag.row}, `{flag.column}` is {flag.value}: {flag.reason}"
-    )
+    place = row_place(flag.file, 0, [flag.line] if flag.line else ())
+    return f"{place}, `{flag.column}` is {flag.value}: {flag.reason}"

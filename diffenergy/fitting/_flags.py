@@ -70,6 +70,8 @@ class Flag:
     file: str
     row: int
     """0-based data row of the file, as `evaluate --out` counts."""
+    line: int
+    """Line of the file, from 1 as editors count; 0 where it has none."""
     column: str
     """The file's column; our name of the reading where no column gives it."""
     value: float | str
@@ -130,8 +132,8 @@ class Rows:
             times=f"{own[i] / expected[i]:.3g} times",
         )
         cell = _cell(table.frame[column].iloc[i]) if column else float(own[i])
-        file, row = str(table.file[i]), int(table.row[i])
-        return Flag(file, row, column or quantity, cell, reason, i)
+        place = str(table.file[i]), int(table.row[i]), int(table.line[i])
+        return Flag(*place, column or quantity, cell, reason, i)
 
 
 def rows_of(table: MeasurementTable, predicted: Predictions) -> Rows:

@@ -179,7 +179,7 @@ def _server(sheets: Sequence[Sheet]) -> tuple[str, int]:
             first = first or (gpu, int(count))
             if (gpu, count) != first:
                 raise ValueError(
-                    f"{sheet.file}, row {row}: {count:.0f} `gpus` of `gpu` '{gpu}', in "
+                    f"{sheet.place(row)}: {count:.0f} `gpus` of `gpu` '{gpu}', in "
                     f"the first row {first[1]} of '{first[0]}'; give rows of one "
                     "server."
                 )
@@ -208,7 +208,7 @@ def _readings(sheet: Sheet) -> list[Reading]:
     )
     readings = []
     for row, word in enumerate(idle):
-        where = f"{sheet.file}, row {row}: "
+        where = f"{sheet.place(row)}: "
         if word.lower() not in _IDLE:
             raise bad_cell(sheet, row, "idle", "1, 0, yes, no, true or false")
         if np.isfinite(board[row]):

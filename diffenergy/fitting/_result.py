@@ -96,7 +96,7 @@ def fit_summary(
 
 
 def _flag(flag: Flag) -> dict[str, Any]:
-    names = ("file", "row", "column", "value", "reason")
+    names = ("file", "row", "line", "column", "value", "reason")
     return {name: getattr(flag, name) for name in names}
 
 

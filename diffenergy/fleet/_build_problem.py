@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from jaxtyping import Float
 
+from ..measurements import read_sheet
 from ..prices import Price, one_currency, read_header, read_price
 from ._horizon import Progress
 from ._hosts import Hosts
@@ -149,8 +150,9 @@ def problem_of(
     low = np.flatnonzero(problem.extra < 0)
     if len(low):
         pool, power = int(rows.pool[low[0]]), rows.power[low[0]]
+        place = read_sheet(str(fleet.points)).place(int(rows.source[low[0]]))
         raise ValueError(
-            f"{fleet.points}, row {rows.source[low[0]]}: `power_w` is {power:g}, less "
+            f"{place}: `power_w` is {power:g}, less "
             f"than its GPUs of pool `{problem.pools[pool]}` draw parked (parked_w "
             f"{hosts.boards[pool]:g} each); correct one of them."
         )

@@ -236,6 +236,7 @@ def headroom(problem: Problem) -> dict[str, Any] | None:
     return {
         "demand_scale": scale,
         "slot": slot,
+        "requests_per_s": float(total[slot]),
         "per_watt": {
             name: float(value)
             for name, value, has in zip(problem.sites, watt, budgets, strict=True)

@@ -20,6 +20,9 @@ _UP_TO: Final = f"up to {_MOST_WHOLE:,}"
 _OR_FILE: Final = "without a unit, or the name of a .csv file"
 _SERIES: Final = ("power_budget_w", "carbon", "price")
 
+_TABLE: Final = (".csv", ".csv.gz")
+_DESCRIPTION: Final = (".toml", ".json")
+"""Endings of tables, and of files of a GPU, a node or a model."""
 _File = Annotated[str, Meta(pattern=r"(?i)\.csv(\.gz)?$")]
 _Watts = Annotated[
     Positive | _File | None,
@@ -104,16 +107,18 @@ class Fleet(Table, frozen=True):
     def files(self) -> list[str]:
         """Files that it names."""
         series = [getattr(x, key) for x in self.sites for key in _SERIES]
-        named = [self.demand, self.points, *series]
-        read = [*(x.node for x in self.pools), *(x.gpu for x in self.pools)]
-        read += [x.model for x in self.models]
-        others = [x for x in read if x and x.lower().endswith((".toml", ".json"))]
-        return [*(x for x in named if is_file(x)), *others]
+        tables = [self.demand, self.points, *series]
+        others = [*(x.node for x in self.pools), *(x.gpu for x in self.pools)]
+        others += [x.model for x in self.models]
+        return [
+            *(x for x in tables if is_file(x)),
+            *(x for x in others if is_file(x, _DESCRIPTION)),
+        ]
 
 
-def is_file(value: Any) -> bool:
-    """Whether a value names a table."""
-    return isinstance(value, str) and value.lower().endswith((".csv", ".csv.gz"))
+def is_file(value: Any, endings: tuple[str, ...] = _TABLE) -> bool:
+    """Whether a value names a file with one of these endings, a table by default."""
+    return isinstance(value, str) and value.lower().endswith(endings)
 
 
 def read_fleet(path: str) -> Fleet:
@@ -142,10 +147,6 @@ def _placed(path: str, name: str) -> str:
     return str(beside) if beside.exists() else name
 
 
-def _is_toml(value: Any) -> bool:
-    return isinstance(value, str) and value.lower().endswith(".toml")
-
-
 def _tidy(raw: Any) -> Any:
     """Texts without spaces around them, and whole numbers, such as 1e3, as such."""
     if isinstance(raw, dict):
@@ -163,7 +164,7 @@ def _beside(path: str, table: Any, keys: Sequence[str]) -> Any:
     files = {
         x: str(Path(path).parent / y)
         for x, y in named.items()
-        if is_file(y) or _is_toml(y)
+        if is_file(y, (*_TABLE, *_DESCRIPTION))
     }
     return replace(table, **files)
 

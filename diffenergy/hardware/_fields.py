@@ -28,11 +28,12 @@ Segment = Literal["datacenter", "workstation", "geforce"]
 class NumberField(NamedTuple):
     """How one number of a file is checked and printed, and what it means.
 
-    `sign`: "+" positive, "0" zero or positive, "any" finite. A value below `low` or
-    above `high` is surely in `slip` instead of `unit`. `default`: what a file without
-    the number means; None: every file has it. `step`: how much of it a designer adds at
-    once, in a designer's unit; "": nobody adds any. `counted`: rounded to whole tiles,
-    waves or CTAs, so that its gradient is a straight-through one.
+    `sign`: "+" positive, "0" zero or positive, "any" finite. No chip has a value below
+    `low` or above `high`, limits far from those that there are; where it is likely in
+    another unit, first of all in `slip`, an error says so. `default`: what a file
+    without the number means; None: every file has it. `step`: how much of it a designer
+    adds at once, in a designer's unit; "": nobody adds any. `counted`: rounded to whole
+    tiles, waves or CTAs, so that its gradient is a straight-through one.
     """
 
     unit: str
@@ -81,29 +82,31 @@ class NumberField(NamedTuple):
             raise ValueError(f"`{name}` is {number:g}{self._meant(number)}.")
 
     def _plausible(self, number: float) -> bool:
-        return self.low <= number <= self.high
+        # records hold numbers of 32 bit, 6e-8 beside those that were given
+        return self.low * (1 - 1e-6) <= number <= self.high * (1 + 1e-6)
 
     def _meant(self, number: float) -> str:
         """The unit in which a number is likely given, the usual slip before others."""
         units = units_like(self.bare_unit)
-        for unit in (self.slip, *units):
+        for unit in filter(None, (self.slip, *units)):
             meant = number * float(units[unit])
             if self._plausible(abs(meant)):
                 return (
                     f", which looks like {unit}; give it in {self.bare_unit} "
                     f"({meant:g})"
                 )
-        return f"; allowed are {self.low:g} to {self.high:g} {self.bare_unit}"
+        return f"; allowed are {self.low:g} to {self.high:g} ({self.unit})"
 
 
 def _tensor(dtype: str) -> NumberField:
     what = f"{dtype} on tensor cores; 0: not supported"
-    return NumberField("FLOP/cycle/SM, dense", what, "0", step="256 FLOP/cycle/SM")
+    unit, step = "FLOP/cycle/SM, dense", "256 FLOP/cycle/SM"
+    return NumberField(unit, what, "0", high=1e8, step=step)
 
 
 def _cycles(what: str) -> NumberField:
     unit = "cycles of the SM clock"
-    return NumberField(unit, f"latency of {what}", step="-1 cycle")
+    return NumberField(unit, f"latency of {what}", high=1e5, step="-1 cycle")
 
 
 def _watts(what: str, sign: str = "+", step: str = "") -> NumberField:
@@ -120,7 +123,7 @@ class GpuNumbers(Record):
     those of tensor cores dense with fp32 accumulation."""
 
     num_sms: Annotated[Value, NumberField("count", "streaming multiprocessors",
-        step="2 SMs", counted=True)]
+        high=1e6, step="2 SMs", counted=True)]
     tensor_flop_per_cycle_tf32: Annotated[Value, _tensor("tf32")]
     tensor_flop_per_cycle_bf16: Annotated[Value, _tensor("bf16")]
     tensor_flop_per_cycle_fp16: Annotated[Value, _tensor("fp16")]
@@ -128,63 +131,66 @@ class GpuNumbers(Record):
     tensor_flop_per_cycle_int8: Annotated[Value, _tensor("int8")]
     tensor_flop_per_cycle_fp4: Annotated[Value, _tensor("fp4")]
     fma_flop_per_cycle_fp32: Annotated[Value, NumberField("FLOP/cycle/SM",
-        "fp32 on CUDA cores", step="32 FLOP/cycle/SM")]
+        "fp32 on CUDA cores", high=1e6, step="32 FLOP/cycle/SM")]
     fma_flop_per_cycle_fp64: Annotated[Value, NumberField("FLOP/cycle/SM",
-        "fp64 on CUDA cores", step="32 FLOP/cycle/SM")]
+        "fp64 on CUDA cores", high=1e6, step="32 FLOP/cycle/SM")]
     fp32_doubled: Annotated[Value, NumberField(
         "1: half of the fp32 lanes also do integers; 0: none",
-        "1 on GA10x, AD10x, GB20x", "0")]
+        "1 on GA10x, AD10x, GB20x", "0", high=1.0)]
     sfu_ops_per_cycle: Annotated[Value, NumberField("op/cycle/SM", "special functions",
-        step="4 op/cycle/SM")]
+        high=1e6, step="4 op/cycle/SM")]
     issue_slots_per_cycle: Annotated[Value, NumberField("lane instructions/cycle/SM",
-        "4 schedulers x 32 lanes = 128", step="32 lanes/cycle/SM")]
+        "4 schedulers x 32 lanes = 128", high=1e6, step="32 lanes/cycle/SM")]
     smem_bytes_per_cycle: Annotated[Value, NumberField("B/cycle/SM",
-        "rate of shared memory", step="32 B/cycle/SM")]
+        "rate of shared memory", high=1e7, step="32 B/cycle/SM")]
     smem_per_sm: Annotated[Value, NumberField("B", "shared memory of an SM", low=1e3,
-        slip="KiB", step="16 KiB", counted=True)]
+        high=1e11, slip="KiB", step="16 KiB", counted=True)]
     registers_per_sm: Annotated[Value, NumberField("32-bit registers",
-        "register file of an SM", step="16384 registers", counted=True)]
+        "register file of an SM", low=2**10, high=2**24, step="16384 registers",
+        counted=True)]
     max_threads_per_sm: Annotated[Value, NumberField("count", "most threads of an SM",
-        step="256 threads", counted=True)]
+        low=32, high=2**16, step="256 threads", counted=True)]
     max_ctas_per_sm: Annotated[Value, NumberField("count", "most CTAs of an SM",
-        step="8 CTAs", counted=True)]
+        low=1, high=2**10, step="8 CTAs", counted=True)]
     smem_reserved_per_cta: Annotated[Value, NumberField("B",
-        "shared memory that a CTA takes for itself", "0")]
+        "shared memory that a CTA takes for itself", "0", high=1e9)]
     warp_size: Annotated[Value, NumberField("lanes",
-        "lanes of one instruction: 32, or 64 on AMD")]
+        "lanes of one instruction: 32, or 64 on AMD", low=8, high=256)]
     l1_capacity: Annotated[Value, NumberField("B/SM",
-        "L1, with shared memory if one", low=1e3, slip="KiB", step="16 KiB")]
+        "L1, with shared memory if one", low=1e3, high=1e11, slip="KiB", step="16 KiB")]
     fma_latency: Annotated[Value, _cycles("a dependent FMA")]
     smem_latency: Annotated[Value, _cycles("shared memory")]
     l1_latency: Annotated[Value, _cycles("L1")]
     l2_latency: Annotated[Value, _cycles("L2")]
     l2_capacity: Annotated[Value, NumberField("B", "L2 of the whole GPU", low=1e4,
-        slip="MiB", step="1 MiB")]
+        high=1e12, slip="MiB", step="1 MiB")]
     l2_bytes_per_cycle: Annotated[Value, NumberField(
         "B/cycle of the SM clock, whole GPU", "measured read rate of L2",
-        step="256 B/cycle")]
-    dram_capacity: Annotated[Value, NumberField("B", "DRAM", low=1e6, slip="GB")]
+        high=1e8, step="256 B/cycle")]
+    dram_capacity: Annotated[Value, NumberField("B", "DRAM", low=1e6, high=1e15,
+        slip="GB")]
     dram_bandwidth: Annotated[Value, NumberField("B/s", "rate of DRAM at `mem_clock`",
-        low=1e10, slip="GB/s", step="100 GB/s")]
+        low=1e10, high=1e17, slip="GB/s", step="100 GB/s")]
     dram_latency: Annotated[Value, NumberField("s", "latency of DRAM", high=1e-3,
         slip="ns", step="-10 ns")]
     link_bandwidth: Annotated[Value, NumberField("B/s, one direction",
-        "NVLink, else PCIe", low=1e9, slip="GB/s", step="50 GB/s")]
+        "NVLink, else PCIe", low=1e9, high=1e15, slip="GB/s", step="50 GB/s")]
     sm_clock_min: Annotated[Value, CLOCK._replace(what="lowest SM clock")]
     sm_clock_max: Annotated[Value, CLOCK._replace(
         what="highest SM clock that is accepted", step="100 MHz")]
     sm_clock_applied_share: Annotated[Value, NumberField(
         "highest clock that is applied / sm_clock_max",
-        "requests above it are cut to it", default=1.0)]
+        "requests above it are cut to it", high=1.0, default=1.0)]
     sm_clock_step: Annotated[Value, NumberField("Hz", "between two SM clocks", low=1e4,
-        slip="MHz")]
+        high=1e11, slip="MHz")]
     mem_clock: Annotated[Value, CLOCK._replace(
         what="memory clock that `dram_bandwidth` belongs to", step="100 MHz")]
     tdp: Annotated[Value, _watts("default power limit", step="10 W")]
     power_limit_min: Annotated[Value, _watts("least power limit that can be set")]
     power_limit_max: Annotated[Value, _watts("highest power limit that can be set")]
     cap_fraction: Annotated[Value, NumberField("power held / limit set",
-        "what the limiter holds")]
+        # limiters of measured GPUs settle at 0.967 to 1.004 of the limit
+        "what the limiter holds", low=0.5, high=1.2)]
     vf_floor_voltage: Annotated[Value, NumberField("V",
         "core voltage at low clocks, V0", high=10.0, slip="mV")]
     vf_knee_clock: Annotated[Value, CLOCK._replace(
@@ -199,11 +205,13 @@ class GpuNumbers(Record):
     idle_constant: Annotated[Value, _watts("idle board and memory", "0", "-1 W")]
     idle_clock: Annotated[Value, NumberField("W/(V^2 Hz)", "idle clock tree", "0",
         high=1e-6, slip="W/(V^2 GHz)")]
-    idle_leakage: Annotated[Value, NumberField("W/V^4", "leakage, cold board", "0")]
+    idle_leakage: Annotated[Value, NumberField("W/V^4", "leakage, cold board", "0",
+        high=1e5)]
     thermal_resistance: Annotated[Value, NumberField("K/W", "chip to ambient air",
-        step="-0.01 K/W")]
+        # a passively cooled board of 75 W has about 1 K/W
+        low=1e-4, high=3.0, step="-0.01 K/W")]
     ambient_temperature: Annotated[Value, NumberField("C", "ambient air", "any",
-        step="-5 C")]
+        high=1e3, step="-5 C")]
 # fmt: on
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ..files import check_target
+from ..files import check_target, csv_lines
 
 Cells = dict[str, str]
 
@@ -70,19 +70,19 @@ def finished(path: Path) -> list[Cells]:
     text = _whole(path)
     if not text:
         return []
-    header, *rows = csv.reader(io.StringIO(text))
+    (_, header), *rows = csv_lines(text, str(path)) or [(1, [])]
     if tuple(header) != COLUMNS:
         raise ValueError(
             f"`file` is '{path}', whose columns are not those that `measure` writes; "
             "give another name."
         )
-    for number, row in enumerate(rows):
+    for line, row in rows:
         if len(row) != len(header):
             raise ValueError(
-                f"`file` is '{path}', where row {number} has {len(row)} cells instead "
-                f"of {len(header)}; remove the row or give another name."
+                f"`file` is '{path}', where line {line} has {len(row)} cells instead "
+                f"of {len(header)}; remove the line or give another name."
             )
-    return [dict(zip(header, row, strict=True)) for row in rows]
+    return [dict(zip(header, row, strict=True)) for _, row in rows]
 
 
 class Table:

@@ -1,9 +1,7 @@
 """Reading one CSV file: its cells as text, then columns of them as numbers or names."""
 
-import csv
 import dataclasses
 import gzip
-import io
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,14 +10,26 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from ..files import csv_lines, row_place
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sheet:
-    """Columns of one file, every cell still text; the header is not a row."""
+    """Columns of one file, every cell still text; the header is not a row. `lines`: of
+    the file, on which the rows begin; none where they are no lines of it."""
 
     file: str
     columns: dict[str, np.ndarray]
     num_rows: int
+    lines: Sequence[int] = ()
+
+    def with_columns(self, columns: dict[str, np.ndarray]) -> "Sheet":
+        """The same rows with other columns."""
+        return dataclasses.replace(self, columns=columns)
+
+    def place(self, row: int) -> str:
+        """File and line of data row `row` (0-based), for errors."""
+        return row_place(self.file, row, self.lines)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,17 +56,10 @@ def read_sheet(file: str) -> Sheet:
     Blank lines are no rows. Raises `ValueError` in one sentence for whatever keeps the
     file from being a table.
     """
-    lines = csv.reader(io.StringIO(read_text(file), newline=""), strict=True)
-    try:
-        content = [line for line in lines if line]
-    except csv.Error as error:
-        raise ValueError(
-            f"{file}: line {lines.line_num} cannot be read as CSV ({error}); "
-            f"allowed are comma-separated cells; correct the line."
-        ) from None
+    content = csv_lines(read_text(file), file)
     if not content:
         raise ValueError(f"{file}: the file is empty; give one with a header and rows.")
-    header = [name.strip() for name in content[0]]
+    header = [name.strip() for name in content[0][1]]
     for name in header:
         if header.count(name) > 1:
             raise ValueError(
@@ -68,22 +71,28 @@ def read_sheet(file: str) -> Sheet:
         raise ValueError(
             f"{file}: there is a header but no data row; add the measured rows."
         )
-    for number, row in enumerate(rows):
+    for line, row in rows:
         if len(row) != len(header):
             raise ValueError(
-                f"{file}, row {number}: the row has {len(row)} cells; allowed are "
+                f"{file}, line {line}: the row has {len(row)} cells; allowed are "
                 f"{len(header)} as in the header; correct the row."
             )
-    return sheet_of(file, header, rows)
+    lines, cells = zip(*rows, strict=True)
+    return sheet_of(file, header, cells, lines)
 
 
-def sheet_of(file: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Sheet:
-    """Columns of rows that are as long as the header."""
+def sheet_of(
+    file: str,
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    lines: Sequence[int] = (),
+) -> Sheet:
+    """Columns of rows that are as long as the header, and their `lines` in the file."""
     columns = {
         name: np.array(cells, dtype=object)
         for name, cells in zip(header, zip(*rows, strict=True), strict=True)
     }
-    return Sheet(file, columns, len(rows))
+    return Sheet(file, columns, len(rows), lines)
 
 
 def read_text(file: str) -> str:
@@ -136,7 +145,7 @@ def bad_cell(sheet: Sheet, row: int, column: str, allowed: str) -> ValueError:
     value = str(sheet.columns[column][row]).strip()
     shown = f"'{value}'" if value else "empty"
     return ValueError(
-        f"{sheet.file}, row {row}: `{column}` is {shown}; allowed is {allowed}; "
+        f"{sheet.place(row)}: `{column}` is {shown}; allowed is {allowed}; "
         f"correct the cell or remove the row."
     )
 
@@ -179,7 +188,7 @@ def read_names(
 ) -> np.ndarray:
     """Cells of `column` in `rows` of a `sheet`, each replaced by `resolve` of it.
 
-    What `resolve` raises becomes an error that names file and row. Empty cells stay
+    What `resolve` raises becomes an error that names file and line. Empty cells stay
     empty unless the value is `needed`.
     """
     codes, distinct = pd.factorize(read_texts(sheet, column, rows))
@@ -189,8 +198,8 @@ def read_names(
             if name:
                 resolved[code] = resolve(name)
         except ValueError as error:
-            row = rows[(codes == code).argmax()]
-            raise ValueError(f"{sheet.file}, row {row}: {error}") from None
+            row = int(rows[(codes == code).argmax()])
+            raise ValueError(f"{sheet.place(row)}: {error}") from None
     names = resolved[codes]
     if needed and (names == "").any():
         raise bad_cell(sheet, int(rows[(names == "").argmax()]), column, "a name")

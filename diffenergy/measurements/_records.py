@@ -39,7 +39,8 @@ class MeasurementTable:
 
     frame: pd.DataFrame
     file: Shaped[np.ndarray, " row"]
-    row: Int[np.ndarray, " row"]
+    row: Int[np.ndarray, " row"]  # of the file's data, from 0
+    line: Int[np.ndarray, " row"]  # of the file, from 1; 0 where it has none
     kind: Shaped[np.ndarray, " row"]  # "kernel", "workload" or "plan"
     gpu: Shaped[np.ndarray, " row"]
     op: Shaped[np.ndarray, " row"]

@@ -149,7 +149,7 @@ def _check_divides(
     if rest.any():
         index = int(rest.argmax())
         raise ValueError(
-            f"{sheet.file}, row {rows[index]}: `{whole}` is "
+            f"{sheet.place(int(rows[index]))}: `{whole}` is "
             f"{values[whole][index]:g}, which `{part}` {values[part][index]:g} does "
             f"not divide; correct one of them."
         )

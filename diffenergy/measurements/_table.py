@@ -62,8 +62,8 @@ def read(request: _Read) -> MeasurementTable:
     read, a `Meter`.
 
     Raises:
-        ValueError: for the first thing that cannot be read, with file, row, column and
-            value.
+        ValueError: for the first thing that cannot be read, with file, line, column
+            and value.
 
     Example:
 
@@ -133,6 +133,7 @@ def _read(
         frame=frame,
         file=np.full(sheet.num_rows, file, dtype=object),
         row=np.arange(sheet.num_rows),
+        line=np.array(sheet.lines or np.zeros(sheet.num_rows), int),
         kind=np.full(sheet.num_rows, kinds, dtype=object),
         gpu=gpus,
         op=ops,

@@ -133,7 +133,7 @@ class Host:
         self._check_number(plan)
         if plan.tp > self.size:
             raise ValueError(
-                f"`plan` has tp={plan.tp}, but {self.name} has {self.size} GPUs that "
+                f"`tp` is {plan.tp}, but {self.name} has {self.size} GPUs that "
                 "share their links; give at most as many."
             )
         if plan.gpus > self.size and not self.network:

@@ -57,7 +57,8 @@ class Flag:
     not that of the field. `many`: it may be repeated, `read` takes all texts.
     `endings`: of a file to write. `files(text)`: files that are read because of it.
     `completed()`: what the shell offers. `bare`: its value where no word of the type
-    follows it.
+    follows it. `stands_for`: fields that it sets where they are not given, whose
+    refusals name it instead.
     """
 
     help: str
@@ -69,6 +70,7 @@ class Flag:
     files: Files | None = None
     completed: Callable[[], Iterable[str]] | None = None
     bare: str = ""
+    stands_for: tuple[str, ...] = ()
 
 
 class Argument(Flag):
@@ -181,7 +183,12 @@ def accepts(
         @functools.wraps(answer)
         def public(*args: P.args, **keywords: P.kwargs) -> T:
             _check_names(kind, keywords, called)
-            return answer(kind(*args, **keywords))
+            request = kind(*args, **keywords)
+            try:
+                return answer(request)
+            except ValueError as error:
+                error.args = (_as_given(request, str(error)), *error.args[1:])
+                raise
 
         del public.__wrapped__  # pyright: ignore[reportAttributeAccessIssue]
         public.__signature__ = inspect.signature(kind).replace(  # pyright: ignore[reportAttributeAccessIssue, reportFunctionMemberAccess]
@@ -191,6 +198,22 @@ def accepts(
         return public
 
     return decorate
+
+
+def _as_given(request: Any, sentence: str) -> str:
+    """A refusal that begins with a field which `request` leaves out, about the field
+    that stands for it: "`tp` is 3" as "`num_gpus` is 3" or "`plan` has tp=3"."""
+    refused = re.match(r"`(\w+)` is ([^\s,;]+)", sentence)
+    explicit = {*explicit_fields(request)}
+    if refused is None or refused[1] in explicit:
+        return sentence
+    name, value = refused.groups()
+    for field, flag in declared(type(request)):
+        if field.name in explicit and name in flag.stands_for:
+            takes_pairs = (flag.metavar or "").startswith("KEY=")
+            statement = f"has {name}={value}" if takes_pairs else f"is {value}"
+            return f"`{field.name}` {statement}{sentence[refused.end() :]}"
+    return sentence
 
 
 def arguments(kind: Any) -> str:

@@ -180,5 +180,6 @@ def _values(sheet: Sheet, column: str, name: str) -> np.ndarray:
     cells = sheet.columns[column]
     empty = [str(x).strip().lower() in _EMPTY for x in cells]
     plain = {name: np.where(empty, "", cells)}
-    one = Sheet(sheet.file, plain, sheet.num_rows)
-    return read_numbers(one, name, np.arange(sheet.num_rows), _NUMBER)
+    return read_numbers(
+        sheet.with_columns(plain), name, np.arange(sheet.num_rows), _NUMBER
+    )

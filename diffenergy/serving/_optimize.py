@@ -151,7 +151,7 @@ def figures_on_grid(question: _Question) -> tuple[_Figures, Array]:
     most = open_slots(q.server, slots, q.load.rate)
 
     def at(clock: Array) -> tuple[_Figures, Array]:
-        server = eqx.tree_at(lambda x: x.sm_clock, q.server, clock)
+        server = q.server.at_clock(clock)
         # what all limits share is known once: fewer requests than each of them
         every = jnp.concatenate([numbers, most])
         states = listed(server, q.load.rate, every) if q.mode == "open" else None

@@ -53,9 +53,10 @@ ENGINE: Final = Flag(
 class ServerRequest(SpeculationRequest, PointRequest, WallRequest):
     """How a model is served; None: as usual, what stands in brackets."""
 
-    num_gpus: Annotated[Whole | None, "Number of GPUs, a multiple of --tp [--tp]."] = (
-        None
-    )
+    num_gpus: Annotated[
+        Whole | None,
+        Flag("Number of GPUs, a multiple of --tp [--tp].", stands_for=("tp",)),
+    ] = None
     tp: Annotated[
         Whole | None,
         Flag("GPUs of a replica; N/T replicas share the load [all].", "T"),

@@ -121,7 +121,7 @@ def energies_by_clock(full: Question, clocks: Array, batches: Array) -> Array:
     """Energy of a token (J of one GPU) by clock (Hz) and most requests at once."""
 
     def one(clock: Array, batch: Array) -> Array:
-        server = eqx.tree_at(lambda x: x.sm_clock, full.server, clock)
+        server = full.server.at_clock(clock)
         slots = jnp.clip(jnp.minimum(batch, server.fits), 1.0)
         return steady(server, full.load._replace(slots=slots), full.mode).energy
 

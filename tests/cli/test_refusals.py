@@ -54,6 +54,7 @@ ROWS = {
     "estimate gpt2 --temperature 333K": "'K' is no unit of a temperature",
     "estimate gpt2 --set =3": "`--set`",
     "estimate gpt2 --set num_sms=10W": "give the number (count) without a unit",
+    "estimate gpt2 --set dram_bandwidth=1e30": "allowed are 1e+10 to 1e+17 (B/s).",
     "estimate gpt2 --set dram_bandwidth=3350": "looks like GB/s .. 3.35e+12",
     "estimate gpt2 --sm-clock 1.41": "if that is GHz, give 1410",
     "estimate gpt2 --sm-clock 1.41e9": "if that is Hz, give 1410",
@@ -240,7 +241,7 @@ SENTENCES = [
      "near are gpt2, gpt3-xl."),
     ("A: 'gpt2 'open' cannot be split into flags (No closing quotation).", None,
      "gpt2 'open", None),
-    ("one.csv, row 3: `time_s` is -1 s; allowed are times above 0.", "time_s", "-1 s",
+    ("one.csv, line 3: `time_s` is -1 s; allowed are times above 0.", "time_s", "-1 s",
      "allowed are times above 0."),
     # infeasible
     ("`max_power` is 100 W, which no plan of 8 GPUs keeps; the least is 2133 W.",

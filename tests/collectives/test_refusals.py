@@ -176,9 +176,9 @@ DEMANDS = [
         matrix(sentence, File(text, "demand.csv"))
         for text, sentence in (
             ("", "empty"),
-            ("0,1\n2\n", "row 1 has 1 cells"),
-            ("0,x\n2,0\n", "row 0, column 1: 'x'"),
-            ("0,-1\n2,0\n", "row 0, column 1: '-1'"),
+            ("0,1\n2\n", "line 2: the row has 1 cells"),
+            ("0,x\n2,0\n", "line 1, cell 2: 'x'"),
+            ("0,-1\n2,0\n", "line 1, cell 2: '-1'"),
             ("0," + "1" * 200_000, "cannot be read as CSV"),
         )
     ),
@@ -190,7 +190,7 @@ DEMANDS = [
     blocks("`bytes` is 0", "0,0,0,all"),
     blocks("`wanted` is empty", "0,0,8,"),
     blocks("names 'sw0'", "0,0,8,sw0"),
-    blocks("row 1 names a block again", "0,0,8,1\n0,0,8,2"),
+    blocks("line 3: a block again", "0,0,8,1\n0,0,8,2"),
     blocks("there is no block", ""),
     blocks("`wanted` names only the GPU that has the block", "0,0,8,0"),
     row("the columns are 'a, b'; allowed are source, chunk", read_demand_file,

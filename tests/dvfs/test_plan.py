@@ -17,6 +17,7 @@ from diffenergy.dvfs import _answers as answers
 from diffenergy.dvfs import _ask as ask
 from diffenergy.estimator import prepare
 from diffenergy.hardware import read_gpu
+from diffenergy.report import Table
 
 TWO_KERNELS = """stage,instruction,frequency,memory_frequency,count,time,energy
 forward,a,auto,auto,2,1.00,100
@@ -60,6 +61,20 @@ def test_a_table_by_hand(table: Path):
     free = plan(table=table, max_slowdown=math.inf)
     assert free.energy == pytest.approx(400 * 0.725)
     assert free.summary["max_slowdown_pct"] is None
+
+
+def test_clocks_left_alone_have_no_rows(table: Path):
+    """Each other setting of `b` takes more energy; then those of `a` do, too."""
+    text = TWO_KERNELS.replace("forward,b", "backward,b").replace("1.01,65", "1.01,165")
+    table.write_text(text)
+    blocks = plan(table=table).blocks()
+    totals, stage = (x for x in blocks if isinstance(x, Table))
+    assert (stage.title, len([*stage.entries])) == ("forward", 1)
+    assert len([*totals.entries]) == 5
+    assert "backward: clocks left alone" in blocks
+    table.write_text(text.replace("0.98,80", "1.98,180").replace("0.97,85", "1,185"))
+    (totals,) = (x for x in plan(table=table).blocks() if isinstance(x, Table))
+    assert len([*totals.entries]) == 2
 
 
 def test_free_changes_bound_those_that_cost(table: Path):

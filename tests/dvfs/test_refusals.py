@@ -31,7 +31,7 @@ def cell(
 ):
     """A table with one cell changed; the sentence says which."""
     file = File(swapped(text, number, column, value))
-    where = f"given.csv, row {number}: .. "
+    where = f"given.csv, line {number + 2}: .. "  # below the header
     return row(where + f"`{column}` is {sentence}", read_table, file, **options)
 
 
@@ -71,12 +71,12 @@ TABLES = [
         "the file is empty": "",
         "no data row": HEADER,
         "`energy` is missing": "stage,instruction,frequency,time\na,b,auto,1\n",
-        "row 1: `gemm` of stage `forward` at auto MHz is in": swapped(
+        "line 3: `gemm` of stage `forward` at auto MHz is there .. line 2)": swapped(
             PLAIN, 1, "frequency", "auto"
         ),
         "`norm` of stage `forward` has no": swapped(PLAIN, 2, "frequency", "1395"),
         "all rows are at default clocks": "\n".join(PLAIN.splitlines()[:2]),
-        "row 6: the row has 3 cells": PLAIN + "backward,gemm,1395\n",
+        "line 8: the row has 3 cells": PLAIN + "backward,gemm,1395\n",
         "--default-clock SM[,MEM] .. is 1410.": PERSEUS,
     }.items()
 ] + [

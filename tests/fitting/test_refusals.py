@@ -46,16 +46,16 @@ def meter(sentence: str, *rows: str, node: str | None = None) -> Any:
 
 
 FITS = [
-    meter("meter.csv, row 1: `wall_w` is 3000, not more than its 8 boards draw (4000 W"
+    meter("meter.csv, line 3: `wall_w` is 3000, not more than its 8 boards draw (4000 W"
           "); give", "h100-sxm,8,500,,3000,"),
-    meter("meter.csv, row 1: `board_w`, `power_limit_w` and `idle` are empty; say",
+    meter("meter.csv, line 3: `board_w`, `power_limit_w` and `idle` are empty; say",
           "h100-sxm,8,,,3000,no"),
-    meter("meter.csv, row 2: `idle` is 'maybe'; allowed is 1, 0",
+    meter("meter.csv, line 4: `idle` is 'maybe'; allowed is 1, 0",
           "h100-sxm,8,,700,8200,", "h100-sxm,8,,,2500,maybe"),
-    meter("meter.csv, row 1: `wall_w` is '-3'; allowed is a number above 0",
+    meter("meter.csv, line 3: `wall_w` is '-3'; allowed is a number above 0",
           "h100-sxm,8,500,,-3,"),
-    meter("meter.csv, row 1: `gpus` is '1.5'; allowed is a whole", "h100-sxm,1.5,,,3,"),
-    meter("meter.csv, row 1: 4 `gpus` of `gpu` 'h100-sxm', in the first row 8 of "
+    meter("meter.csv, line 3: `gpus` is '1.5'; allowed is a", "h100-sxm,1.5,,,3,"),
+    meter("meter.csv, line 3: 4 `gpus` of `gpu` 'h100-sxm', in the first row 8 of "
           "'h100-sxm'; give rows of one", "h100-sxm,4,500,,3000,"),
     meter("`gpus` is 8, but `node` 'xe8545' has 4; give a node of 8", node="xe8545"),
     row("column `gpus` is missing", lambda path: fit_node_table([path]),

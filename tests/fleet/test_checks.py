@@ -199,6 +199,10 @@ def test_one_site_has_one_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     room = energy.summary["headroom"]
     assert room["slot"] == 0  # 1 W carries 10 / 580 requests/s more
     assert room["per_watt"]["main"] == pytest.approx(10 / 580 / 30)
+    # the demand is 30 requests/s
+    assert "one more W at main: 0.0172 req/s, one more GPU of" in "\n".join(
+        map(str, energy.blocks())
+    )
     monkeypatch.setattr(_refusal, "_ROWS", 0)  # too many: the busiest slot alone
     monkeypatch.setattr(_refusal, "_BUSIEST", 1)
     assert _refusal.headroom(energy.solved.problem) == room

@@ -61,6 +61,8 @@ KEYS = [
     file("looks like MHz; .. in Hz", r"sm_clock_max = .*", "sm_clock_max = 1980"),
     file("`mem_clocks` .. looks like MHz", r"mem_clocks = .*", "mem_clocks = [2619]"),
     file("looks like GB/s; .. B/s", r"dram_bandwidth = .*", "dram_bandwidth = 3350"),
+    file("`dram_bandwidth` is 1e+30; allowed are 1e+10 to 1e+17 (B/s).",
+         r"dram_bandwidth = .*", "dram_bandwidth = 1e30"),
     file("looks like MiB; .. in B", r"l2_capacity = .*", "l2_capacity = 50"),
     file("looks like V/GHz; .. in V/Hz", r"vf_slope = .*", "vf_slope = 0.4"),
     file("`sm_clock_min` is 2e+09, above", r"sm_clock_min = .*",

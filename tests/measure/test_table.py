@@ -76,7 +76,7 @@ def test_files_of_others_stay_as_they_are(file, content):
 
 def test_a_row_that_was_edited_is_an_error(filled):
     filled.write_text(filled.read_text() + "l4,gemm\n")
-    with pytest.raises(ValueError, match="row 3 has 2 cells"):
+    with pytest.raises(ValueError, match="line 5 has 2 cells"):
         Table(filled)
 
 

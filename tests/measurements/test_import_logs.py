@@ -54,7 +54,7 @@ AGAIN = "1 of 2 rows left out: a later row of the same run"
         ((run(), run(run_id="r2", energy=0.0), run(run_id="r3", gpus="4,A10")),
          "run_id", ["r1", "r3"], "no GPU was measured"),
         ((run(), run(run_id="r2", power=100.0)), "run_id", ["r1", "r2"],
-         "row 1: `gpu_energy` is 7.2 x `gpu_power`"),
+         "line 3: `gpu_energy` is 7.2 x `gpu_power`"),
         ((run(), run(run_id="r2", gpus="4,2 x NVIDIA A10")), "run_id", ["r1"],
          "do not agree"),
     ],

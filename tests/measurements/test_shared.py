@@ -75,5 +75,5 @@ def test_activity_tables(shared: Path):
 @pytest.mark.shared_data
 def test_layer_names_of_vidur_are_no_ops(shared: Path):
     file = shared / "data" / "vidur" / "transformer_ops.csv.gz"
-    with pytest.raises(ValueError, match="row 0: `op` is 'add'; allowed are .*--op"):
+    with pytest.raises(ValueError, match="line 2: `op` is 'add'; allowed are .*--op"):
         measurements.read([str(file)])

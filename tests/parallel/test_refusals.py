@@ -50,6 +50,11 @@ CLOCKS = [
     clocks("`granularity` is 'gpu'; allowed are", granularity="gpu"),
     clocks("`node_power` is 0 .. above 0", node_power=0.0),
     clocks("`node_power` .. `deadline`", node_power=9e3, deadline=3.0),
+    clocks(
+        "`deadline` is 0.001 s, which no clocks keep; the least is",
+        deadline=0.001,
+        kind=Infeasible,
+    ),
     clocks("a stage from 0 to 1", straggler=(2, 0.1)),
     clocks("above 0 to 1000 %", straggler=(1, 0.0)),
     clocks("nearest: 1230, 1245 MHz", sm_clock=[1.234e9]),

@@ -54,6 +54,8 @@ OPTIONS = [
     row("`attention_dp` is 2, but qwen3-0.6b has no experts", qwen, attention_dp=2),
     row("`attention_dp` is 3, which does not divide `tp` 8",
         deploy, "deepseek-v3", "b200-sxm", tp=8, attention_dp=3),
+    row("`num_gpus` is 3, which does not divide", qwen, num_gpus=3),
+    row("`tp` is 3, which does not divide", qwen, num_gpus=6, tp=3),
     row("`ep` is 4 beside `attention_dp` 8",
         deploy, "deepseek-v3", "b200-sxm", tp=8, ep=4, attention_dp=8),
     row("`sensitivity` has 'accept', but the load has none",
@@ -159,26 +161,32 @@ SLOW_SEARCHES = [
 TRACES = [
     row("`attention_dp` is 2 beside `trace`", simulate, TRACE, MODEL, attention_dp=2),
     row("`pause` is given beside `trace`", simulate, TRACE, MODEL, load={"pause": 1}),
-    columns("goes back in time in row 1", arrival_s=[2, 1]),
-    columns("`output_len` 0 in row 1", output_len=[1, 0]),
-    columns("`output_len` 1.5 in row 1; allowed are who", output_len=[1, 1.5]),
-    columns("42000 tokens in row 1", input_len=[8, 40_000], output_len=[8, 2000]),
+    columns("request 2 goes back in time", arrival_s=[2, 1]),
+    columns("request 2: `output_len` is 0", output_len=[1, 0]),
+    columns("request 2: `output_len` is 1.5; allowed are who", output_len=[1, 1.5]),
+    columns("request 2 has 42000 tokens", input_len=[8, 40_000], output_len=[8, 2000]),
     row("`rate` is given beside `trace`", simulate, TRACE, MODEL, None, Load(rate=1)),
     trace("no column `output_len`", "arrival_s,input_len\n0,8\n"),
-    trace("goes back in time in row 2", AZURE.replace("18:15:51,", "18:15:50,")),
-    trace("`TIMESTAMP` 'noon' in row 2", AZURE.replace("2023-11-16 18:15:51", "noon")),
-    trace("`ContextTokens` nan in row 2; allowed are nu", AZURE.replace("879", "many")),
+    trace("trace, line 4 goes back in time", AZURE.replace("18:15:51,", "18:15:50,")),
+    trace(
+        "line 4: `TIMESTAMP` is 'noon'", AZURE.replace("2023-11-16 18:15:51", "noon")
+    ),
+    trace(
+        "line 4: `ContextTokens` is nan; allowed are nu", AZURE.replace("879", "many")
+    ),
     trace("no column `GeneratedTokens`", AZURE.replace("Generated", "Made")),
-    trace("no JSON object in row 2", MOONCAKE + "[1]"),
-    trace("`input_length` 0 in row 1", MOONCAKE.replace("7234", "0")),
+    trace("line 3 is no JSON object", MOONCAKE + "[1]"),
+    trace("line 2: `input_length` is 0", MOONCAKE.replace("7234", "0")),
     trace("no column `output_length`", MOONCAKE.replace("output_length", "out")),
-    trace("`output_length` nan in row", MOONCAKE.replace(', "output_length": 794', "")),
+    trace(
+        "line 2: `output_length` is nan", MOONCAKE.replace(', "output_length": 794', "")
+    ),
 ]
 TABLES = [
-    table("`engine` is 'vlm' in row 0", "vllm,16", "vlm,16"),
-    table("`tpot_s` is 'fast' in row 0", "0.0050", "fast"),
-    table("`output_len` is empty in row 1", "256,128,0.0062", "256,,0.0062"),
-    table("row 0 of .. `rate` is missing", "vllm,16,15.9", "vllm,,15.9"),
+    table("line 2: `engine` is 'vlm'", "vllm,16", "vlm,16"),
+    table("line 2: `tpot_s` is 'fast'", "0.0050", "fast"),
+    table("line 3: `output_len` is empty", "256,128,0.0062", "256,,0.0062"),
+    table("line 2: `rate` is missing", "vllm,16,15.9", "vllm,,15.9"),
     table("`gpu` is no column", "gpu,model", "card,model"),
 ]
 

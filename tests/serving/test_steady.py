@@ -9,7 +9,7 @@ import pytest
 
 from diffenergy.hardware import read_gpu
 from diffenergy.results import Infeasible
-from diffenergy.serving import Load, deploy, steady_state
+from diffenergy.serving import Load, deploy, simulate, steady_state
 from diffenergy.serving._engine import engine_of
 from diffenergy.serving._step import cost
 
@@ -166,14 +166,23 @@ def test_replicas_without_a_client_wait():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("clients, output", [(1, 128), (64, 128), (4, 1)])
+@pytest.mark.parametrize("clients, output", [(1, 128), (64, 128), (4, 1), (1, 1)])
 def test_little_holds_in_a_closed_loop(clients: int, output: int):
-    """Clients are requests a second times the time that each of them sees. The first
-    token waits half a step, which few clients never meet, and its step: 4 ms a step."""
+    """Clients are requests a second times the time that each of them sees."""
     load = Load(concurrency=clients, output_len=output)
     x = steady_state("qwen3-0.6b", "h100-sxm", load).summary
     seen = x["request_throughput_per_s"] * x["e2e_latency_s"]["mean"]
-    assert seen == pytest.approx(clients, rel=0.15 if output == 1 else 0.03)
+    assert seen == pytest.approx(clients, rel=0.02 if output == 1 else 0.01)
+
+
+@pytest.mark.slow
+def test_one_client_waits_for_no_step():
+    """Its first token is that of requests which come one by one: no other runs."""
+    load = Load(concurrency=1)
+    closed = steady_state(MODEL, "h100-sxm", load).ttft
+    requests = {"arrival_s": [0, 60], "input_len": [512] * 2, "output_len": [128] * 2}
+    alone = simulate(requests, MODEL, "h100-sxm").ttft
+    assert closed == pytest.approx(alone, rel=1e-4)
 
 
 @pytest.mark.slow

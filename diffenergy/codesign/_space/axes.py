@@ -95,10 +95,7 @@ def _check_bounds(card: "GpuCard", name: str, low: float, high: float) -> None:
         )
     rule = rule_of(name)
     if high < rule.low or low > rule.high:
-        raise ValueError(
-            f"`{name}` is to lie between {low:g} and {high:g}, which looks like "
-            f"{rule.slip}; give them in {rule.bare_unit}, or with their unit."
-        )
+        rule.check(name, high if high < rule.low else low)
     limits = [card.values[f"power_limit_{end}"] for end in ("min", "max")]
     if name == "power_cap" and not limits[0] <= low <= high <= limits[1]:
         raise ValueError(
@@ -119,7 +116,8 @@ def _defaults(card: "GpuCard", name: str, network: float) -> tuple[float, float,
         case "power_cap":
             return v["tdp"], v["power_limit_min"], v["power_limit_max"]
     base = network if name == NETWORK_FIELD else v[name]
-    return base, base / _SPAN, base * _SPAN
+    rule = rule_of(name)
+    return base, max(base / _SPAN, rule.low), min(base * _SPAN, rule.high)
 
 
 def _legal(

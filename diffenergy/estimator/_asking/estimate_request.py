@@ -97,11 +97,16 @@ class SharingRequest(MachineRequest):
             "(ep) parallelism [all 1]; in training also cp, vp, etp, microbatch, zero, "
             "schedule, recompute, overlap, sums, software.",
             "KEY=N[,...]",
+            stands_for=("tp", "ep", "cp", "etp"),
         ),
     ] = None
     tp: Annotated[Whole | None, "Tensor-parallel size; short for --plan tp=N."] = None
     num_gpus: Annotated[
-        Whole | None, "Number of GPUs: alone as --tp N; with --plan it sets dp."
+        Whole | None,
+        Flag(
+            "Number of GPUs: alone as --tp N; with --plan it sets dp.",
+            stands_for=("tp",),
+        ),
     ] = None
 
 

@@ -46,7 +46,7 @@ def read(path: str, request: ImportRequest) -> Trace:
 
     Raises `ValueError` for a file without durations.
     """
-    rows = csv_rows(path, ("ID", "Kernel Name"))
+    rows = [row for _, row in csv_rows(path, ("ID", "Kernel Name"))]
     kernels = _long(rows) if rows and "Metric Name" in rows[0] else _wide(rows)
     launches, activities, tensor = [], [], False
     for number, (about, metrics) in enumerate(kernels, 1):

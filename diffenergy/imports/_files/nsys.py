@@ -107,17 +107,20 @@ def _read_list(path: str) -> Trace:
     launches = list(_launches(rows, path))
     if not launches:
         raise ValueError(f"{path} lists no kernel; record a longer run.")
-    device = rows[0].get("Device")
+    first = rows[0][1]
+    device = first.get("Device")
     gpu = re.sub(r"\s*\(\d+\)$", "", device)[:60] if device else None
-    return Trace("nsys", launches, gpu, timed="Start (ns)" in rows[0])
+    return Trace("nsys", launches, gpu, timed="Start (ns)" in first)
 
 
-def _launches(rows: Sequence[dict[str, str]], path: str) -> Iterator[Launch]:
-    for number, row in enumerate(rows, 1):
+def _launches(
+    rows: Sequence[tuple[int, dict[str, str]]], path: str
+) -> Iterator[Launch]:
+    for line, row in rows:
         name = row.get("Name") or ""
         if not name or name.startswith("[CUDA mem"):
             continue
-        where = f"{path}, row {number}"
+        where = f"{path}, line {line}"
         if "Duration (ns)" in row:
             yield Launch(
                 name, _number(row, "Duration (ns)", where) / 1e3,
@@ -160,15 +163,19 @@ def amount(text: str, what: str) -> float:
     return value
 
 
-def csv_rows(path: str, needed: Sequence[str]) -> list[dict[str, str]]:
-    """Rows of a CSV that begins somewhere below lines of progress: its header is the
-    first line with the columns `needed`."""
+def csv_rows(path: str, needed: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
+    """Rows, each with its line in the file, of a CSV that begins somewhere below lines
+    of progress: its header is the first line with the columns `needed`."""
     text = Path(path).read_text(encoding="utf-8-sig", errors="replace").splitlines()
     for place, line in enumerate(text):
         header = next(csv.reader([line]), [])
         if all(x in header for x in needed) and len(header) > len(needed):
             reader: Any = csv.DictReader(text[place:], restval="")
-            return [dict(row) for row in reader if any(row.values())]
+            return [
+                (place + reader.line_num, dict(row))
+                for row in reader
+                if any(row.values())
+            ]
     raise ValueError(
         f"{path}: no line names the columns {', '.join(needed)}; write the file with "
         "`--format csv`."

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from .._rows.operators import Row
+from .._rows.operators import Row, attention_row
 from .._rows.types import carrier
 from .flat import Step, walk
 from .moving import bytes_of, is_elementwise, is_reduction
@@ -129,20 +129,9 @@ def _mapped_flop(step: Step) -> float:
 def _cudnn_attention(step: Step, notes: dict[str, None]) -> Row | None:
     """Attention by cuDNN, forward or backward."""
     q, k, v = (x.shape for x in step.inputs[:3])
-    length, heads = (2, 1) if step.params["layout"] else (1, 2)
-    backward = "_bwd" in step.name
-    decoding = not backward and q[length] == 1 and k[length] > 1
-    forward = "generation_attention" if decoding else "context_attention"
     masked = str(step.params.get("mask_type", ""))
     return {
-        "op": "attention_backward" if backward else forward,
-        "batch": q[0],
-        "q_len": q[length],
-        "kv_len": k[length],
-        "num_heads": q[heads],
-        "num_kv_heads": k[heads],
-        "head_dim": q[3],
-        "v_head_dim": v[3],
+        **attention_row(q, k, v, bool(step.params["layout"]), "_bwd" in step.name),
         "window_size": step.params.get("sliding_window_length") or 0,
         "causal": "CAUSAL" in masked or bool(step.params.get("use_causal_mask")),
         "dtype": product_type(step, notes),

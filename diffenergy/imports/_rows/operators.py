@@ -245,32 +245,44 @@ def _attention(heads_first: bool, causal: int, backward: bool = False) -> Rule:
     pass; `causal`: place of the switch. Packed sequences (three axes) do not say their
     lengths."""
     first = int(backward)
-    op = "attention_backward" if backward else "context_attention"
 
     def rule(operator: Operator, kernel: str) -> Row | None:
         q, k, v = (operator.sizes(first + i) for i in range(3))
         if q is None or k is None or v is None or len(q) != 4 or len(k) != 4:
             return None
-        length, heads = (2, 1) if heads_first else (1, 2)
-        dtype, _ = product_type(operator, kernel, first)
-        flag = operator.value(causal)
-        row: Row = {
-            "op": op,
-            "batch": q[0],
-            "q_len": q[length],
-            "kv_len": k[length],
-            "num_heads": q[heads],
-            "num_kv_heads": k[heads],
-            "head_dim": q[3],
-            "v_head_dim": v[3],
-            "dtype": dtype,
-            **({"family": "fa2"} if "pytorch_flash" in kernel else {}),
-        }
-        if not backward and q[length] == 1 and k[length] > 1:
-            return row | {"op": "generation_attention"}
-        return row | {"causal": flag in ("True", "1", "2")}
+        row = attention_row(q, k, v, heads_first, backward)
+        row["dtype"], _ = product_type(operator, kernel, first)
+        if "pytorch_flash" in kernel:
+            row["family"] = "fa2"
+        if row["op"] == "generation_attention":
+            return row
+        return row | {"causal": operator.value(causal) in ("True", "1", "2")}
 
     return rule
+
+
+def attention_row(
+    q: Sequence[int],
+    k: Sequence[int],
+    v: Sequence[int],
+    heads_first: bool,
+    backward: bool = False,
+) -> Row:
+    """Kind and sizes of attention by the shapes of its tensors, [B, H, S, D] with
+    `heads_first`, else [B, S, H, D]: one query of several keys is a decoding step."""
+    length, heads = (2, 1) if heads_first else (1, 2)
+    decoding = q[length] == 1 and k[length] > 1
+    forward = "generation_attention" if decoding else "context_attention"
+    return {
+        "op": "attention_backward" if backward else forward,
+        "batch": q[0],
+        "q_len": q[length],
+        "kv_len": k[length],
+        "num_heads": q[heads],
+        "num_kv_heads": k[heads],
+        "head_dim": q[3],
+        "v_head_dim": v[3],
+    }
 
 
 RULES: Final[dict[str, Rule]] = {

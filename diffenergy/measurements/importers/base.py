@@ -7,11 +7,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
+from ...files import row_place
 from ...imports import bundled_gpu
 from .._cells import (
     ANY_NUMBER,
     Sheet,
-    bad_cell,
     name_list,
     read_numbers,
     read_sheet,
@@ -101,7 +101,7 @@ def blank_missing(sheet: Sheet) -> Sheet:
     for name, cells in sheet.columns.items():
         empty = [word for word in set(cells) if word.strip().lower() in _MISSING]
         columns[name] = np.where(np.isin(cells, empty), "", cells)
-    return Sheet(sheet.file, columns, sheet.num_rows)
+    return sheet.with_columns(columns)
 
 
 def pick(sheet: Sheet, columns: Mapping[str, Column]) -> pd.DataFrame:
@@ -115,16 +115,16 @@ def pick(sheet: Sheet, columns: Mapping[str, Column]) -> pd.DataFrame:
         name: _spelling(sheet, name, column) for name, column in columns.items()
     }
     used = {spelling for spelling in spellings.values() if spelling}
-    sheet = blank_missing(
-        Sheet(sheet.file, {s: sheet.columns[s] for s in used}, len(every))
-    )
+    sheet = blank_missing(sheet.with_columns({s: sheet.columns[s] for s in used}))
     table = pd.DataFrame(index=every)
     for name, spelling in spellings.items():
         if spelling and columns[name].is_number:
             table[name] = read_numbers(sheet, spelling, every, ANY_NUMBER)
         elif spelling:
             table[name] = pd.Series(read_texts(sheet, spelling, every), dtype=object)
-    table.attrs = {"file": sheet.file, "notes": []}
+    # pandas copies attributes deeply with every table, functions alone by reference
+    place = lambda row: sheet.place(row)  # noqa: E731
+    table.attrs = {"file": sheet.file, "notes": [], "place": place}
     return table
 
 
@@ -143,9 +143,17 @@ def check_texts(table: pd.DataFrame, column: str, allowed: Collection[str]) -> N
     """Raises `ValueError` at the first word of `column` that is not `allowed`."""
     wrong = ~table[column].isin(list(allowed)).to_numpy()
     if wrong.any():
-        cells = np.array(table[column], dtype=object)
-        sheet = Sheet(table.attrs.get("file", "table"), {column: cells}, len(cells))
-        raise bad_cell(sheet, int(wrong.argmax()), column, name_list(allowed))
+        row = table.index[wrong.argmax()]
+        raise ValueError(
+            f"{place_of(table, row)}: `{column}` is '{table[column][row]}'; allowed is "
+            f"{name_list(allowed)}; correct the cell or remove the row."
+        )
+
+
+def place_of(table: pd.DataFrame, row: int) -> str:
+    """File and line of the row that `pick` read as `row`, for errors."""
+    place = table.attrs.get("place")
+    return place(row) if place else row_place(table.attrs.get("file", "table"), row, ())
 
 
 # --- notes

@@ -14,7 +14,17 @@ import pandas as pd
 
 from .._cells import read_sheet
 from .._series import Series, read_times
-from .base import drop, files_in, finish, name_gpus, note, number, pick, text
+from .base import (
+    drop,
+    files_in,
+    finish,
+    name_gpus,
+    note,
+    number,
+    pick,
+    place_of,
+    text,
+)
 
 NAME = "codecarbon"
 ABOUT = "CodeCarbon's emissions.csv: GPU energy of whole runs"
@@ -118,7 +128,7 @@ def _disagreeing(table: pd.DataFrame) -> list[str]:
     ratio = table["gpu_energy"] / expected
     far = (table["gpu_power"] > 0) & ((ratio > AGREE) | (ratio < 1 / AGREE))
     return [
-        f"row {row}: `gpu_energy` is {ratio[row]:.2g} x `gpu_power` x `duration`; the "
-        f"energy is taken, check the run."
+        f"{place_of(table, row)}: `gpu_energy` is {ratio[row]:.2g} x `gpu_power` x "
+        "`duration`; the energy is taken, check the run."
         for row in table.index[far.to_numpy()]
     ]

@@ -6,8 +6,6 @@ be timestamp, name, index, power.draw, clocks.sm, clocks.mem, temperature.gpu,
 utilization.gpu, power.limit.
 """
 
-import csv
-import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from ...files import csv_lines
 from .._cells import Sheet, bad_cell, read_sheet, read_text, sheet_of
 from .._series import Series, read_times
 from .base import (
@@ -28,6 +27,7 @@ from .base import (
     notes_of,
     number,
     pick,
+    place_of,
     text,
 )
 
@@ -119,17 +119,18 @@ def series(path: Path) -> list[Series]:
 
 def _sheet(path: Path) -> Sheet:
     """Cells of a log with or without header, columns without their unit."""
-    lines = [line for line in read_text(str(path)).splitlines() if line.strip()]
-    if lines and _STAMP.match(lines[0].strip()):
-        rows = list(csv.reader(io.StringIO("\n".join(lines)), skipinitialspace=True))
-        for number_of_row, row in enumerate(rows):
+    text = read_text(str(path))
+    if _STAMP.match(text.lstrip()):
+        content = csv_lines(text, str(path), skipinitialspace=True)
+        lines, rows = zip(*[x for x in content if any(x[1])], strict=True)
+        for line, row in zip(lines, rows, strict=True):
             if len(row) != len(_NO_HEADER):
                 raise ValueError(
-                    f"{path}, row {number_of_row}: the log has no header and the row "
+                    f"{path}, line {line}: the log has no header and the row "
                     f"{len(row)} cells; allowed are {len(_NO_HEADER)}: "
                     f"{', '.join(_NO_HEADER)}; log without `noheader`."
                 )
-        return sheet_of(str(path), _NO_HEADER, rows)
+        return sheet_of(str(path), _NO_HEADER, rows, lines)
     return read_sheet(str(path))
 
 
@@ -152,7 +153,7 @@ def _units_off(sheet: Sheet) -> Sheet:
             if len(parts) > 1 and parts[1:] != [expected]:
                 raise bad_cell(sheet, row, name, f"a number in {expected}")
         columns[bare] = np.array([p[0] if p else "" for p in split], dtype=object)
-    return Sheet(sheet.file, columns, sheet.num_rows)
+    return sheet.with_columns(columns)
 
 
 # --- windows
@@ -161,10 +162,11 @@ def _units_off(sheet: Sheet) -> Sheet:
 def _all_windows(samples: pd.DataFrame) -> pd.DataFrame:
     """Busy windows of every GPU, one after the other."""
     file, notes = samples.attrs["file"], samples.attrs["notes"]
+    place = samples.attrs["place"]
     parts = []
     for _, board in samples.groupby("gpu_index", sort=True):
         begin = float(samples["time"].iloc[0])
-        board.attrs = {"file": file, "notes": [], "begin": begin}
+        board.attrs = {"file": file, "notes": [], "begin": begin, "place": place}
         parts.append(_windows(board))
     table = join(parts) if parts else samples
     if not parts or not len(table):
@@ -184,7 +186,7 @@ def _windows(board: pd.DataFrame) -> pd.DataFrame:
     if (steps < 0).any():
         row = int(board.index[1:][steps < 0][0])
         raise ValueError(
-            f"{board.attrs['file']}, row {row}: the time stamp is before the one "
+            f"{place_of(board, row)}: the time stamp is before the one "
             f"above; give logs of one recording, one file each."
         )
     moving = steps[steps > 0]

@@ -22,6 +22,7 @@ from ...hardware import (
 )
 from ...plans import Plan
 from ...requests import BadRequest, accepts, values_of
+from ...results import Infeasible
 from ...units import MHz
 from .._ask import check_whole
 from .._request import Granularity, StageClocksRequest
@@ -49,7 +50,8 @@ def stage_clocks(request: StageClocksRequest) -> StageClocks:
 
     Raises:
         ValueError: for what cannot be, in one sentence.
-        Infeasible: if no clocks keep `node_power`, with the least that can be.
+        Infeasible: if no clocks keep `node_power` or `deadline`, with the least that
+            can be.
 
     Example:
 
@@ -182,9 +184,10 @@ def _check_deadline(problem: Problem, request: StageClocksRequest) -> None:
     deadline = request.deadline
     usual = slow.time_of(slow.usual)
     if deadline is not None and deadline < usual:
-        raise ValueError(
-            f"`deadline` is {deadline:g} s, but a step takes {usual:.4g} s at the "
-            "usual clocks; give at least as much."
+        raise Infeasible(
+            f"`deadline` is {deadline:g} s, which no clocks keep; the least is "
+            f"{usual:.4g} s, at the usual ones.",
+            deadline=usual,
         )
 
 

@@ -199,13 +199,17 @@ def headroom(summary: Entry) -> Sequence[str]:
     room = summary["headroom"]
     if room is None:
         return []
-    watts = [f"1 kW at {x} adds {1e5 * y:.3g} %" for x, y in room["per_watt"].items()]
-    gpus = [f"1 GPU in {x} {100 * y:.3g} %" for x, y in room["per_gpu"].items()]
+    rate = room["requests_per_s"]
+    more = {
+        **{f"one more W at {x}": y * rate for x, y in room["per_watt"].items()},
+        **{f"one more GPU of {x}": y * rate for x, y in room["per_gpu"].items()},
+    }
+    first, *others = [f"{x}: {y:.3g}" for x, y in more.items()]
     hosts = " (a GPU more brings its host)" if "nodes" in summary else ""
     return [
         f"headroom: demand can grow to {room['demand_scale']:.3f} times (slot "
-        f"{room['slot']}, shares of replicas allowed); "
-        f"{', '.join([*watts, *gpus])}{hosts}"
+        f"{room['slot']} with {rate:.4g} req/s, shares of replicas allowed); "
+        f"{', '.join([f'{first} req/s', *others])}{hosts}"
     ]
 
 

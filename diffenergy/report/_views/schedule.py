@@ -61,14 +61,22 @@ def charts(result: "PlanResult") -> "dict[str, Chart]":
 def schedule_blocks(summary: Entry, rows: Entries) -> list[Block]:
     """Return totals beside the baselines, bound and clocks; of many rows the longest.
 
-    `summary` is that of `schedule_summary`, `rows` those of `schedule_rows`.
+    `summary` is that of `schedule_summary`, `rows` those of `schedule_rows`. Stages
+    whose clocks are left alone have a line instead of a table.
     """
+    stages = dict.fromkeys(row["stage"] for row in rows)
+    changed = {row["stage"] for row in rows if _changes(row)}
+    left_alone = [stage for stage in stages if stage not in changed]
+    rows = [row for row in rows if row["stage"] in changed]
     shown = rows
     if len(rows) > _MOST_ROWS:
         order = np.argsort([-row["count"] * row["time_s"] for row in rows])
         shown = [rows[i] for i in np.sort(order[:_SHOWN])]
     parts: list[Block] = [_totals(summary), *wall_lines(summary), _bound_line(summary)]
-    parts += [*_switching_lines(summary), *_promise_lines(summary), *_stages(shown)]
+    parts += [*_switching_lines(summary), *_promise_lines(summary)]
+    if left_alone and changed:
+        parts.append(f"{', '.join(left_alone)}: clocks left alone")
+    parts += _stages(shown, titled=len(stages) > 1)
     if len(shown) < len(rows):
         parts.append(
             f"{len(shown)} of {len(rows)} rows are shown, those that take most time; "
@@ -79,6 +87,12 @@ def schedule_blocks(summary: Entry, rows: Entries) -> list[Block]:
     return parts
 
 
+def _changes(costs: Entry) -> bool:
+    """Whether time or energy of a row or a schedule show a change."""
+    shown = (change(costs[f"{x}_change_pct"]) for x in ("time", "energy"))
+    return any(text != change(0.0) for text in shown)
+
+
 def _title(summary: Entry) -> str:
     if "table" in summary:
         return f"measured: {summary['table']}"
@@ -86,12 +100,14 @@ def _title(summary: Entry) -> str:
 
 
 def _totals(summary: Entry) -> Table:
-    """Table of time and energy of an iteration: default clocks, baselines, the
-    schedule."""
+    """Table of time and energy of an iteration: default clocks, baselines unless none
+    of them changes anything, the schedule."""
     default = {**summary["default"], "time_change_pct": 0.0, "energy_change_pct": 0.0}
     named: dict[str, Entry | None] = {"default clocks": default}
-    for name, figures in summary["baselines"].items():
-        named[BASELINES[name] if name in BASELINES else name] = figures
+    baselines = summary["baselines"]
+    if any(figures and _changes(figures) for figures in (summary, *baselines.values())):
+        for name, figures in baselines.items():
+            named[BASELINES[name] if name in BASELINES else name] = figures
     named["this schedule"] = summary
     if free := free_case(summary):
         named[FREE] = free
@@ -171,8 +187,9 @@ def _power_curve(curve: Entries) -> Table:
     return Table(columns, [curve[i] for i in picked])
 
 
-def _stages(rows: Entries) -> list[Table]:
-    """Tables of clocks and cost of one launch of every kernel, one for each stage."""
+def _stages(rows: Entries, titled: bool) -> list[Table]:
+    """Tables of clocks and cost of one launch of every kernel, one for each stage,
+    `titled` by its name."""
     stages = list(dict.fromkeys(row["stage"] for row in rows))
     memory = any(row["mem_clock_mhz"] is not None for row in rows)
     columns = [
@@ -186,7 +203,7 @@ def _stages(rows: Entries) -> list[Table]:
             columns,
             [row for row in rows if row["stage"] == stage],
             spare=("count", "change", "time"),
-            title=stage if len(stages) > 1 else "",
+            title=stage if titled else "",
             fold=["kernel"],
         )
         for stage in stages

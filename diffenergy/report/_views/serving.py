@@ -133,6 +133,7 @@ def rates(s: Entry) -> list[tuple[str, str]]:
         ("output tokens/s", digits(s["output_token_throughput_per_s"])),
         ("most requests/s", digits(s["saturation_request_rate_per_s"])),
         ("running", digits(s["running_requests"])),
+        ("most running", f"{s['max_running_requests']:,.0f}"),
         ("waiting", "0" if unseen else digits(s["waiting_requests"])),
         ("limited by", s["limited_by"]),
         ("KV cache used", percent(s["kv_cache_usage"])),

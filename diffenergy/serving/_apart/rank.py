@@ -72,20 +72,16 @@ class DecodeQuestion(eqx.Module):
     states: int = eqx.field(static=True)
 
 
-def _at(server: Server, clock: Array) -> Server:
-    return eqx.tree_at(lambda x: x.sm_clock, server, clock)
-
-
 def prompts_at(question: PrefillQuestion) -> Prompts:
     """Prompts of a worker at the first clock."""
-    return read_prompts(_at(question.server, question.clocks[0]))
+    return read_prompts(question.server.at_clock(question.clocks[0]))
 
 
 def prefill_grid(q: PrefillQuestion) -> PrefillGrid:
     """Prefill pools at each clock with each number of workers."""
 
     def at(clock: Array) -> PrefillGrid:
-        x = read_prompts(_at(q.server, clock))
+        x = read_prompts(q.server.at_clock(clock))
 
         def with_workers(n: Array) -> PrefillGrid:
             wait = queue_wait(q.rate, n, x.mean, x.second)
@@ -116,7 +112,7 @@ def decode_grid(q: DecodeQuestion) -> DecodeGrid:
     fits = jnp.clip(jnp.minimum(q.limits, server.fits), 1.0)
 
     def at(clock: Array) -> DecodeGrid:
-        here = _at(server, clock)
+        here = server.at_clock(clock)
         knots = jnp.asarray(_knots(q.states))
         each = jax.vmap(lambda r: running(here, r))(knots)
 

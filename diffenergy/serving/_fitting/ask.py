@@ -57,11 +57,11 @@ def fit(
     single = isinstance(tables, str | Path | pd.DataFrame)
     each: list[Any] = [tables] if single else list(tables)
     rows = [row for path in each for row in read_serving(path)]
-    unread = [row.number for row in rows if not row.measured]
+    unread = [row.place for row in rows if not row.measured]
     if unread:
         raise ValueError(
-            f"row {unread[0]} has no measured figure; give one of `tpot_s`, `ttft_s`, "
-            "`avg_power_w`, `energy_j_per_output_token`."
+            f"{unread[0]}: there is no measured figure; give one of `tpot_s`, "
+            "`ttft_s`, `avg_power_w`, `energy_j_per_output_token`."
         )
     file = prior_file() if start == "none" else read_corrections(start)
     served_rows = served(rows, progress)

@@ -4,10 +4,8 @@ Step costs do not depend on them, so that all rows of one model, GPU and plan sh
 table and a fit takes seconds.
 """
 
-import csv
 import dataclasses
 import gzip
-import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +19,7 @@ import pandas as pd
 from jax import Array
 
 from ...compiling import call_compiled
+from ...files import csv_lines, row_place
 from ...hardware import read_gpu
 from .._deploy import deploy
 from .._deployment import Deployment
@@ -42,11 +41,11 @@ _NEEDED: Final = ("gpu", "model", "engine", "input_len", "output_len")
 
 @dataclasses.dataclass(frozen=True)
 class ServedRow:
-    """One measured server: what it was (`server`: arguments of `deploy`), its `load`,
-    how many requests ran where that was read (`running`), and `measured` figures by
-    column, in SI, of all GPUs."""
+    """One measured server: its `place` in the file, what it was (`server`: arguments of
+    `deploy`), its `load`, how many requests ran where that was read (`running`), and
+    `measured` figures by column, in SI, of all GPUs."""
 
-    number: int
+    place: str
     gpu: str
     model: str
     engine: str
@@ -74,26 +73,30 @@ def read_serving(path: str | Path | pd.DataFrame) -> list[ServedRow]:
     sampling, cached_len, waves, running_requests` (measured) and `campaign` where they
     are known; measured `tpot_s, ttft_s, avg_power_w, energy_j_per_output_token`, any
     of them.
-    Raises `ValueError` that names row and column for what cannot be read.
+    Raises `ValueError` that names line and column for what cannot be read.
     """
     if isinstance(path, pd.DataFrame):
         cells = path.map(lambda x: "" if pd.isna(x) else str(x)).to_dict("records")
-        return [_row(number, x, "the logs") for number, x in enumerate(cells)]
+        return [_row(row_place("the logs", row, ()), x) for row, x in enumerate(cells)]
     try:
-        records = list(csv.DictReader(io.StringIO(_text(Path(path)))))
+        text = _text(Path(path))
     except (OSError, UnicodeDecodeError, EOFError) as error:
         raise ValueError(f"serving table '{path}' cannot be read ({error}).") from None
-    if not records:
+    (_, header), *rows = csv_lines(text, str(path)) or [(1, [])]
+    if not rows:
         raise ValueError(f"serving table '{path}' has no rows.")
-    missing = [name for name in _NEEDED if name not in records[0]]
+    missing = [name for name in _NEEDED if name not in header]
     if missing:
         raise ValueError(f"`{missing[0]}` is no column of '{path}'; it is needed.")
-    if not set(_LOADS) & set(records[0]):
+    if not set(_LOADS) & set(header):
         raise ValueError(
             f"`max_batch` is no column of '{path}', nor are `concurrency` and `rate`; "
             "one of them is needed."
         )
-    return [_row(number, cells, str(path)) for number, cells in enumerate(records)]
+    return [
+        _row(f"{path}, line {line}", dict(zip(header, cells, strict=False)))
+        for line, cells in rows
+    ]
 
 
 def _text(path: Path) -> str:
@@ -101,9 +104,7 @@ def _text(path: Path) -> str:
     return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode()
 
 
-def _row(number: int, cells: Mapping[str, str], path: str) -> ServedRow:
-    where = f"row {number} of '{path}'"
-
+def _row(place: str, cells: Mapping[str, str]) -> ServedRow:
     def text(name: str) -> str | None:
         return (cells.get(name) or "").strip() or None
 
@@ -116,16 +117,16 @@ def _row(number: int, cells: Mapping[str, str], path: str) -> ServedRow:
         except ValueError:
             number = math.nan
         if not math.isfinite(number) or number < 0:
-            raise ValueError(f"`{name}` is '{cell}' in {where}; give a number.")
+            raise ValueError(f"{place}: `{name}` is '{cell}'; give a number.")
         return number
 
     for name in _NEEDED:
         if text(name) is None:
-            raise ValueError(f"`{name}` is empty in {where}; fill it in.")
+            raise ValueError(f"{place}: `{name}` is empty; fill it in.")
     engine = text("engine") or ""
     if engine not in ENGINES:
         raise ValueError(
-            f"`engine` is '{engine}' in {where}; allowed are {', '.join(ENGINES)}."
+            f"{place}: `engine` is '{engine}'; allowed are {', '.join(ENGINES)}."
         )
     load_values: dict[str, Any] = {
         name: value(name) for name in (*_LOADS, "cached_len", "waves")
@@ -137,10 +138,10 @@ def _row(number: int, cells: Mapping[str, str], path: str) -> ServedRow:
     try:
         load = Load(**load_values)
     except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
+        raise ValueError(f"{place}: {error}") from None
     measured = {x: y for x in MEASURED if (y := value(x)) is not None and y > 0}
     return ServedRow(
-        number, text("gpu") or "", text("model") or "", engine, server, load,
+        place, text("gpu") or "", text("model") or "", engine, server, load,
         value("running_requests"), measured,
     )  # fmt: skip
 
@@ -196,7 +197,7 @@ def served(rows: Sequence[ServedRow], progress: Any = None) -> Served:
     for row in rows:
         if row.load.mode == "open":
             raise ValueError(
-                f"`rate` is given in row {row.number}; constants are fitted to closed "
+                f"{row.place}: `rate` is given; constants are fitted to closed "
                 "loops and saturated servers."
             )
         engine: Any = row.engine

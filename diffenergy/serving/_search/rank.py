@@ -70,8 +70,7 @@ def rank(points: Points) -> Ranked:
     one = _open if points.open else _closed
 
     def at(clock: Array) -> Ranked:
-        server = eqx.tree_at(lambda x: x.sm_clock, points.server, clock)
-        return one(server, points)
+        return one(points.server.at_clock(clock), points)
 
     return lax.map(at, points.clocks)
 

@@ -13,8 +13,14 @@ import numpy as np
 from jax import Array
 
 from .._lengths import TAIL
-from .first_token import Cumulants, beside_others, first_token
-from .pause import balanced_slots, fetch_time, slots_beside
+from .first_token import Cumulants, beside_others, first_token, on_idle
+from .pause import (
+    away_clients,
+    balanced_slots,
+    fetch_time,
+    pausing_requests,
+    slots_beside,
+)
 from .queue import birth_death
 from .server import Running, Server, running
 from .skewed import Skewed
@@ -162,9 +168,10 @@ def _full(server: Server, load: LoadArrays, closed: bool) -> Steady:
     at = running(server, slots, 1 - load.phi * (1 + fit / slots) / 2)
     ending = busy * at.flow / server.traffic.output
     fetch = fetch_time(server, busy * at.decoding, ending)
-    waiting = jnp.nan * slots
+    waiting, alone = jnp.nan * slots, jnp.zeros_like(slots)
     if closed:
-        away = _pausing(server, ending) + server.engine.request * ending
+        away = away_clients(server, ending)
+        alone = _alone(load.clients, away)
         waiting = load.clients - slots * busy - away
         # none waits where a root left the rest
         waiting = jnp.where(waiting > 1e-6 * load.clients, waiting, 0.0 * waiting)
@@ -174,7 +181,7 @@ def _full(server: Server, load: LoadArrays, closed: bool) -> Steady:
     each = itl.variance / tokens + at.step**2 * spread / tokens**3
     sd = jnp.sqrt(each / server.traffic.output)
     tpot = Atoms(_about(at.token, normal_tail(at.token, sd)), jnp.asarray(TAIL))
-    first = _later(_first(server, at, load.phi), fetch)
+    first = _later(_first(server, at, load.phi, alone), fetch)
     if closed:
         # departures are close to regular: as many stages as are before it
         mean = waiting / at.flow * server.traffic.output
@@ -187,7 +194,7 @@ def _full(server: Server, load: LoadArrays, closed: bool) -> Steady:
         saturation=_saturation(server, most),
         ttft=_latency(first, load.ttft_limit),
         slots=most,
-        pausing=_pausing(server, ending),
+        pausing=pausing_requests(server, ending),
         fetch=fetch,
         flow=busy * at.flow,
         running=busy * at.decoding,
@@ -204,13 +211,17 @@ def _full(server: Server, load: LoadArrays, closed: bool) -> Steady:
     )  # fmt: skip
 
 
+def _alone(clients: Array, away: Array) -> Array:
+    """Chance that a client of a replica finds no request that runs: that each of the
+    others is `away` (their mean number: pausing, or with HTTP and tokeniser), as they
+    are independently of it (arrival theorem)."""
+    others = jnp.where(clients >= 1, clients - 1, 0.0)
+    share = jnp.clip(away / clients, 1e-12, 1.0)
+    return jnp.exp(others * jnp.log(share))
+
+
 def _later(atoms: Atoms, time: Array) -> Atoms:
     return Atoms(atoms.values + time, atoms.weights)
-
-
-def _pausing(server: Server, ending: Array) -> Array:
-    """Requests that pause where so many end a second."""
-    return 0.0 * ending if server.pause is None else ending * server.pause.time
 
 
 def _gaps(at: Running, crowding: Array | float = 0.0) -> Atoms:
@@ -218,10 +229,17 @@ def _gaps(at: Running, crowding: Array | float = 0.0) -> Atoms:
     return gaps(at.decode, at.added / at.pieces, at.entries, at.mixing, crowding)
 
 
-def _first(server: Server, at: Running, phi: Array | float = 0.0) -> Atoms:
+def _first(
+    server: Server,
+    at: Running,
+    phi: Array | float = 0.0,
+    idle: Array | float = 0.0,
+) -> Atoms:
     """Time to the first token without a queue: the rest of a step, the step that reads
-    the prompt, prompts before it; and of the first of 1 / phi waves, where all prompts
-    come at once and `together` of them fit a step."""
+    the prompt, prompts before it, or where the server is `idle` (the chance of that)
+    its prompt alone; and of the first of 1 / phi waves, where all prompts come at once
+    and `together` of them fit a step. A length has the mean over whether the server is
+    idle, not the spread."""
     alone = 1 - server.first
     reading = alone * at.decode + at.mixing + at.added + (at.pieces - 1) * at.decode
     mean = jnp.mean(at.added)
@@ -234,8 +252,9 @@ def _first(server: Server, at: Running, phi: Array | float = 0.0) -> Atoms:
     fit = jnp.minimum(at.slots, server.chunk / server.traffic.prompt)
     place = (jnp.arange(len(reading)) + 0.5) / len(reading)
     burst = (at.slots * place + fit / 2) * mean + at.decode
-    values = rest + reading + before
     even = jnp.ones(len(reading)) / len(reading)
+    quiet = on_idle(server, server.traffic.nodes, even)
+    values = (1 - idle) * (rest + reading + before) + idle * quiet
     both = Atoms(jnp.append(values, burst), jnp.append((1 - phi) * even, phi * even))
     return Atoms(both.values + server.engine.request, both.weights)
 
@@ -302,7 +321,7 @@ def _open(
         saturation=saturation,
         ttft=Latency(first.mean, first.quantiles(), first.below(load.ttft_limit)),
         slots=most,
-        pausing=_pausing(server, load.rate),
+        pausing=pausing_requests(server, load.rate),
         fetch=fetch,
         flow=flow,
         running=decoding,

@@ -50,18 +50,22 @@ def first_token(
         busy: this time beside each number of requests (`beside_others`).
         arriving: probability that an arriving request finds none, and each of them.
     """
-    lengths = server.traffic.prompt * server.traffic.prompt_tail
-    costs, mixing = server.costs, server.engine.prompt
-    x = _prompts(server, jnp.zeros_like(rate))
-    mean = jnp.asarray(TAIL)
-    energy = x.energy @ mean + mixing * costs.idle
-    alone = server.governed(x.time @ mean + mixing, energy).weights @ x.time
-    more = jnp.maximum(lengths / server.chunk - 1, 0.0)
-    idle = _cumulants(mixing, *_moments(alone + more * mixing)[:3])
+    alone = on_idle(server, server.traffic.prompt_tail, jnp.asarray(TAIL))
+    idle = _cumulants(jnp.zeros_like(rate), *_moments(alone)[:3])
     return _mixture(
         Cumulants(*(jnp.append(x, y) for x, y in zip(idle, busy, strict=True))),
         arriving,
     )
+
+
+def on_idle(server: Server, relative: Array, weights: Array) -> Array:
+    """Time to the first token of a prompt alone (s), without HTTP, by its length
+    `relative` to the mean; `weights`: shares of the lengths."""
+    lengths, mixing = server.traffic.prompt * relative, server.engine.prompt
+    x = _prompts(server, jnp.zeros_like(lengths[0]), lengths)
+    energy = x.energy @ weights + mixing * server.costs.idle
+    steps = server.governed(x.time @ weights + mixing, energy).weights @ x.time
+    return steps + mixing * jnp.maximum(lengths / server.chunk, 1.0)
 
 
 def beside_others(server: Server, rate: Array, states: Running) -> Cumulants:
@@ -70,15 +74,14 @@ def beside_others(server: Server, rate: Array, states: Running) -> Cumulants:
     lengths = server.traffic.prompt * server.traffic.prompt_tail
 
     def time(batch: Array, weights: Array) -> Array:
-        return weights @ _prompts(server, batch).time
+        return weights @ _prompts(server, batch, lengths).time
 
     beside = jax.vmap(time)(server.group(states.decoding), states.reading)
     return _busy(server, rate, states, beside, lengths)  # of [state, length]
 
 
-def _prompts(server: Server, batch: Array) -> cost.Prompts:
-    """Prompts of all lengths beside so many sequences."""
-    lengths = server.traffic.prompt * server.traffic.prompt_tail
+def _prompts(server: Server, batch: Array, lengths: Array) -> cost.Prompts:
+    """Prompts of such lengths (tokens) beside so many sequences."""
     weights = cost.prompt_weights(server.costs, lengths)
     return cost.prompts(server.costs, server.engine, batch, weights, server.first)
 

@@ -6,9 +6,9 @@ n run beside them if (bytes of one GPU)
 
     n kv(c) + max(X T kv(P + C + L) - offload, 0) <= pool
 
-and of a closed loop n + X (T + request) are all clients, with the time of HTTP and
-tokeniser (`Engine.request`). X grows with n, so that the most of n is one root, found
-by halving; its derivative is that of the implicit function.
+and of a closed loop n + X (T + request) are all clients (`away_clients`), with the time
+of HTTP and tokeniser (`Engine.request`). X grows with n, so that the most of n is one
+root, found by halving; its derivative is that of the implicit function.
 """
 
 import jax
@@ -24,14 +24,25 @@ _ROUNDS = 6
 """Steps of Newton's method for the requests of a closed loop without pauses."""
 
 
+def pausing_requests(server: Server, ending: Array) -> Array:
+    """Requests that pause where so many end a second (1/s)."""
+    return 0.0 * ending if server.pause is None else ending * server.pause.time
+
+
+def away_clients(server: Server, ending: Array) -> Array:
+    """Clients of a closed loop without a request at the server where so many end a
+    second (1/s): those that pause, and those with HTTP and tokeniser."""
+    return pausing_requests(server, ending) + server.engine.request * ending
+
+
 def paused_bytes(server: Server, ending: Array) -> Array:
     """Bytes of requests that pause where so many end a second (1/s); 0 without
     pauses."""
-    traffic, pause = server.traffic, server.pause
-    if pause is None:
+    traffic = server.traffic
+    if server.pause is None:
         return 0.0 * ending
     whole = traffic.prompt + traffic.cached + traffic.output
-    return ending * pause.time * server.memory.of_request(whole)
+    return pausing_requests(server, ending) * server.memory.of_request(whole)
 
 
 def slots_beside(server: Server, slots: Array, ending: Array) -> Array:
@@ -48,7 +59,7 @@ def slots_beside(server: Server, slots: Array, ending: Array) -> Array:
 def balanced_slots(server: Server, slots: Array, *clients: Array) -> tuple[Array, ...]:
     """Most of `slots` requests that run beside those that pause at the rate at which
     these end: of any number of requests, and of so many `clients` of a closed loop."""
-    pause, request = server.pause, server.engine.request
+    pause = server.pause
     if pause is None:
         return (slots, *(_looping(server, slots, x) for x in clients))
     number = jnp.stack([jnp.full_like(slots, jnp.inf), *clients])
@@ -65,7 +76,7 @@ def balanced_slots(server: Server, slots: Array, *clients: Array) -> tuple[Array
         ending = ending / server.traffic.output
         paused = paused_bytes(server, ending) - pause.offload
         memory = (slots * one + jnp.maximum(paused, 0.0)) / server.memory.pool
-        away = ending * (pause.time + request)
+        away = away_clients(server, ending)
         return jnp.maximum(memory, (slots + away) / number) - 1
 
     def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -86,12 +97,11 @@ def balanced_slots(server: Server, slots: Array, *clients: Array) -> tuple[Array
 def _looping(server: Server, slots: Array, clients: Array) -> Array:
     """Most of `slots` requests that run of so many `clients` without pauses: n with
     n (1 + request / time) = clients, where a request takes `time` (s) beside n."""
-    request = server.engine.request
 
     def beyond(number: Array) -> Array:
         least = jnp.maximum(number, 1.0)
-        ending = running(server, least).flow / least / server.traffic.output
-        return number * (1 + request * ending) - clients
+        ending = running(server, least).flow * (number / least) / server.traffic.output
+        return number + away_clients(server, ending) - clients
 
     def newton(number: Array) -> Array:
         value, slope = jax.jvp(beyond, (number,), (jnp.ones_like(number),))

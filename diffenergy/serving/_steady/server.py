@@ -118,6 +118,10 @@ class Server(eqx.Module):
         """Power of one GPU that waits, W."""
         return power_at(self.costs.clocks, self.costs.idle, self.sm_clock)
 
+    def at_clock(self, clock: Array) -> "Server":
+        """The same at another clock (Hz)."""
+        return eqx.tree_at(lambda x: x.sm_clock, self, clock)
+
     def group(self, number: Array) -> Array:
         """Of a number of sequences or prompts those of the fullest group."""
         groups = self.groups

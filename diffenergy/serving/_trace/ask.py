@@ -124,8 +124,9 @@ def _within(model: LanguageModel, trace: Trace, cached: float, skip: bool) -> Tr
     worst = int(total.argmax())
     if total[worst] > most:
         raise ValueError(
-            f"`trace` has {total[worst]:g} tokens in row {worst}, but {model.name} "
-            f"has {most} positions; leave out such requests (`skip_too_long`)."
+            f"`trace`: {trace.place(worst)} has {total[worst]:g} tokens, but "
+            f"{model.name} has {most} positions; leave out such requests "
+            "(`skip_too_long`)."
         )
     return trace
 
@@ -136,7 +137,7 @@ def _check_memory(deployment: Deployment, trace: Trace):
     need, pool = deployment.memory(deployment.gpu).on_host(float(total[worst]))
     if need > pool:
         raise Infeasible(
-            f"`trace` has {total[worst]:g} tokens in row {worst}, more than the "
+            f"`trace`: {trace.place(worst)} has {total[worst]:g} tokens, more than the "
             "memory left by the weights holds; take more GPUs (`tp`)."
         )
 

@@ -72,7 +72,7 @@ def test_script_lists_formats(capsys):
         ("excel {log} --out {out}", "`FORMAT` is 'excel'; allowed are aiconf"),
         ("zeus {out}/absent.csv --out {out}", "no such file"),
         ("zeus {binary} --out {out}", "not UTF-8"),
-        ("zeus {cut} --out {out}", "row 2: the row has 2 cells"),
+        ("zeus {cut} --out {out}", "line 4: the row has 2 cells"),
         ("zeus {log}", "`--out FOLDER`"),
         ("zeus --out {out}", "`PATH`"),
         ("zeus {log} --out {log}", "a file; give a folder"),

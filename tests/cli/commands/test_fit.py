@@ -166,15 +166,16 @@ def test_rows_that_cannot_be_true(fit, table, tmp_path):
     lines = table.read_text().splitlines()
     lines[4:6] = [f"{row},10,5000" for row in ROWS[3:5]]
     bad.write_text("\n".join(lines))
-    refused(fit(out, "--strict", data=bad), "bad.csv", "row 3", "avg_power_w", "5000")
+    refused(fit(out, "--strict", data=bad), "bad.csv", "line 5", "avg_power_w", "5000")
     assert not out.exists()
     outcome = fit(out, "--json", data=bad)
     assert (outcome.json["rows"], outcome.json["fitted_rows"]) == (16, 14)
     flags = outcome.json["flagged"]
     assert [(x["file"], x["row"]) for x in flags] == [(str(bad), 3), (str(bad), 4)]
+    assert [x["line"] for x in flags] == [5, 6]
     assert all((x["column"], x["value"]) == ("avg_power_w", 5000) for x in flags)
     assert all(x["reason"] for x in flags) and outcome.json["power_mape_pct"] < 3
-    assert "left out: 2" in outcome.err and "bad.csv, row 3" in outcome.err
+    assert "left out: 2" in outcome.err and "bad.csv, line 5" in outcome.err
 
 
 def stop_after(monkeypatch, evaluations):

@@ -37,6 +37,13 @@ def test_the_contract(answer: Outcome):
     assert low < result["energy_j_per_output_token"] < high
 
 
+def test_the_most_requests_are_those_of_the_largest_batch(run: Run, answer: Outcome):
+    words = run(*OPEN, "--rate", "20", "--slo-tpot", "30ms").out.split()
+    assert words[words.index("most") :][:3] == ["most", "requests/s", digits(
+        answer.json["saturation_request_rate_per_s"])]  # fmt: skip
+    assert "most running 32" in " ".join(words)
+
+
 def test_a_rate_beyond_what_is_served(run: Run, answer: Outcome):
     done = run(*OPEN, "--rate", "100000")
     assert (done.code, done.out) == (3, "")
