@@ -34,11 +34,13 @@ class Engine(eqx.Module):
     Times in s: `step` and `sequence` of the host, `prompt` of a step with a prompt (all
     layers), `few` of sampling a sequence in fewer than 128, `start` and `many` of
     sampling more, `request` of HTTP and tokeniser, `tiles_few` and `tiles_many`
-    of expert tiles (all layers) in steps of up to `tiles_rows` rows and of more.
+    of expert tiles (all layers) in steps of up to `tiles_rows` rows and of more,
+    `padded` of rows that their products pad to.
     Factors on predicted time: `linear`, `experts`, `small` (norms, quantisation,
     softmax, rotary, adds), `attention`; on predicted energy beyond idle:
     `linear_energy`, `attention_energy`, `prefill_energy`. Power while sampling, W:
-    `few_power`, `many_power`.
+    `few_power`, `many_power`; of padded products
+    `padded_power`.
     """
 
     step: Number
@@ -60,6 +62,8 @@ class Engine(eqx.Module):
     tiles_few: Number
     tiles_many: Number
     tiles_rows: Number
+    padded: Number
+    padded_power: Number
 
     def sampled(self, batch: Array, vocab: Array) -> Array:
         """Time to sample a token for `batch` sequences, s.
@@ -183,9 +187,11 @@ def engine_from(
     few_loads, many_loads, tiles_rows, padded = tiles
     numbers = {name: values[name] for name in _SAME} | {
         "prompt": layers * values["prompt_layer"],
-        "tiles_few": few_loads * values["untuned"] + padded * values["padded"],
-        "tiles_many": many_loads * values["untuned"] + padded * values["padded"],
+        "tiles_few": few_loads * values["untuned"],
+        "tiles_many": many_loads * values["untuned"],
         "tiles_rows": tiles_rows,
+        "padded": padded * values["padded"],
+        "padded_power": tdp,
         "few": _picked(kinds, few),
         "start": _picked(kinds, start),
         "many": _picked(kinds, each),

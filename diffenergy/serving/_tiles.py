@@ -15,7 +15,7 @@ Qwen3-235B-A22B, whose steps lengthen from 17 tokens on with 16 experts on a GPU
 from 33 on with 32.
 
 *Padded.* Experts in block-scaled fp8 of the same model take vLLM 0.11 longer by the
-same time at 8 and at 256 requests, at a power of products: the time of 128 rows for
+same time at 8 and at 256 requests, at about the TDP: the time of 128 rows for
 each expert on a GPU, rows or none,
 
     time = padded x layers x experts x 128 x 6 hidden inner/(peak rate of fp8)

@@ -20,6 +20,7 @@ ENGINE = dict(
     linear=1.1, attention=0.9, linear_energy=1.2, attention_energy=1.3,
     prefill_energy=1.4, few_power=150.0, many_power=250.0, request=5e-3,
     experts=0.5, small=0.3, tiles_few=3e-5, tiles_many=1e-4, tiles_rows=20.0,
+    padded=2e-4, padded_power=260.0,
 )  # fmt: skip
 IDLE, STATIC = 80.0, 100.0
 """W of a board that waits, and below the kernels of one that works."""
@@ -140,14 +141,14 @@ def by_hand(case: Case, slots: float, share: float = 1.0) -> Step:
     kernels = 1.1 * linear + 0.9 * attention + head + 0.5 * experts + 0.3 * small
     sorted_ = rows * b
     tiles = e["tiles_many"] if sorted_ > 20 else e["tiles_few"]
-    kernels += tiles
+    kernels += tiles + e["padded"]
     few, many = e["few"] * sorted_, e["start"] + e["many"] * sorted_
     sampling, watts = (few, 150.0) if sorted_ < 128 else (many, 250.0)
     host = e["step"] + e["sequence"] * b
     decode = kernels + sampling + host
     products = linear + head + experts + small
     energy = DYNAMIC * (1.2 * products + 1.3 * attention) + STATIC * kernels
-    energy += 1.2 * DYNAMIC * tiles
+    energy += 1.2 * DYNAMIC * tiles + (260.0 - STATIC) * e["padded"]
     energy += watts * sampling + IDLE * host
     added = ADDED * case.prompt
     pieces = max(case.prompt / case.chunk, 1.0)

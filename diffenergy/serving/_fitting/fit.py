@@ -41,10 +41,11 @@ _NEEDED: Final = ("gpu", "model", "engine", "input_len", "output_len")
 
 @dataclasses.dataclass(frozen=True)
 class ServedRow:
-    """One measured server: its `place` in the file, what it was (`server`: arguments of
-    `deploy`), its `load`, how many requests ran where that was read (`running`), and
-    `measured` figures by column, in SI, of all GPUs."""
+    """One measured server: its `number` from 0 and its `place` in the table, what it
+    was (`server`: arguments of `deploy`), its `load`, how many requests ran where that
+    was read (`running`), and `measured` figures by column, in SI, of all GPUs."""
 
+    number: int
     place: str
     gpu: str
     model: str
@@ -77,7 +78,9 @@ def read_serving(path: str | Path | pd.DataFrame) -> list[ServedRow]:
     """
     if isinstance(path, pd.DataFrame):
         cells = path.map(lambda x: "" if pd.isna(x) else str(x)).to_dict("records")
-        return [_row(row_place("the logs", row, ()), x) for row, x in enumerate(cells)]
+        return [
+            _row(row, row_place("the logs", row, ()), x) for row, x in enumerate(cells)
+        ]
     try:
         text = _text(Path(path))
     except (OSError, UnicodeDecodeError, EOFError) as error:
@@ -94,8 +97,8 @@ def read_serving(path: str | Path | pd.DataFrame) -> list[ServedRow]:
             "one of them is needed."
         )
     return [
-        _row(f"{path}, line {line}", dict(zip(header, cells, strict=False)))
-        for line, cells in rows
+        _row(row, f"{path}, line {line}", dict(zip(header, cells, strict=False)))
+        for row, (line, cells) in enumerate(rows)
     ]
 
 
@@ -104,7 +107,7 @@ def _text(path: Path) -> str:
     return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode()
 
 
-def _row(place: str, cells: Mapping[str, str]) -> ServedRow:
+def _row(number: int, place: str, cells: Mapping[str, str]) -> ServedRow:
     def text(name: str) -> str | None:
         return (cells.get(name) or "").strip() or None
 
@@ -113,12 +116,12 @@ def _row(place: str, cells: Mapping[str, str]) -> ServedRow:
         if cell is None:
             return None
         try:
-            number = float(cell)
+            read = float(cell)
         except ValueError:
-            number = math.nan
-        if not math.isfinite(number) or number < 0:
+            read = math.nan
+        if not math.isfinite(read) or read < 0:
             raise ValueError(f"{place}: `{name}` is '{cell}'; give a number.")
-        return number
+        return read
 
     for name in _NEEDED:
         if text(name) is None:
@@ -141,7 +144,7 @@ def _row(place: str, cells: Mapping[str, str]) -> ServedRow:
         raise ValueError(f"{place}: {error}") from None
     measured = {x: y for x in MEASURED if (y := value(x)) is not None and y > 0}
     return ServedRow(
-        place, text("gpu") or "", text("model") or "", engine, server, load,
+        number, place, text("gpu") or "", text("model") or "", engine, server, load,
         value("running_requests"), measured,
     )  # fmt: skip
 

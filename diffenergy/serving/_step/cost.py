@@ -48,7 +48,7 @@ def decode(
 
     Between batches of the table linear interpolation; below its least one (1) as that.
     Power while sampling follows the clock as that of the products does, and is `share`
-    x TDP at the highest clock of the board:
+    x TDP at the highest clock of the board (of rows that products pad to: TDP):
 
         P = idle + (share TDP - idle) P_products(f) / P_products(highest)
     """
@@ -67,14 +67,17 @@ def decode(
     bare = jnp.where(rows > engine.tiles_rows, engine.tiles_many, engine.tiles_few)
     drawn = energy[:, _PRODUCTS] / time[:, _PRODUCTS]
     energy = energy.at[:, _EXPERTS].add(bare * drawn)
-    parts = (_factors(engine) * time).at[:, _EXPERTS].add(bare)
+    parts = (_factors(engine) * time).at[:, _EXPERTS].add(bare + engine.padded)
     sampled, host = engine.sampled(rows, vocab), engine.host_time(batch)
-    above = engine.sampling_power(rows) - costs.idle
-    sampling = costs.idle + above * at(costs.products)
+
+    def drawn_at(highest: Array) -> Array:
+        return costs.idle + (highest - costs.idle) * at(costs.products)
+
     total = (
         energy @ spent
         + at(costs.static) * jnp.sum(parts, -1)
-        + sampling * sampled
+        + drawn_at(engine.sampling_power(rows)) * sampled
+        + (drawn_at(engine.padded_power) - at(costs.static)) * engine.padded
         # no kernel runs while the host prepares a step
         + costs.idle * host
     )
