@@ -84,6 +84,18 @@ def test_lengths_have_their_moments():
     assert trace.nodes[0] * trace.mean == pytest.approx(50.5)
 
 
+def test_what_never_occurs_moves_no_quantile():
+    """Sixteen strata beside values of no weight, as first waves of a steady state."""
+    values, levels = jnp.linspace(0.1, 0.4, 16), (0.01, 0.5, 0.95, 0.99)
+    even = Atoms(values, jnp.ones(16) / 16)
+    for never in (0.01, 0.25, 9.0):
+        beside = jnp.append(values, jnp.full(16, never))
+        both = Atoms(beside, jnp.append(even.weights, jnp.zeros(16)))
+        np.testing.assert_allclose(both.between(levels), even.between(levels))
+    # middles at 29/32 and 31/32: 0.95 is 0.7 of the way from 0.38 to 0.4
+    assert float(even.between((0.95,))[0]) == pytest.approx(0.394)
+
+
 def test_strata_keep_jumps():
     """93 % at 10 ms, the rest at 30: strata have no value between them."""
     atoms = Atoms(jnp.asarray([0.03, 0.01]), jnp.asarray([0.07, 0.93]))

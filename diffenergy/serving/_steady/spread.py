@@ -68,11 +68,15 @@ class Atoms(NamedTuple):
         return self.values[order][jnp.minimum(place, len(reached) - 1)]
 
     def between(self, levels: tuple[float, ...]) -> Array:
-        """Quantiles of a distribution without jumps, of which these are strata."""
-        order = _rising(self.values)
+        """Quantiles of a distribution without jumps, of which these are strata; one of
+        no weight is none."""
+        occurs = self.weights > 0
+        least = jnp.min(jnp.where(occurs, self.values, jnp.inf))
+        values = jnp.where(occurs, self.values, least * (1 - 1e-9))
+        order = _rising(values)
         weights = self.weights[order]
         middles = jnp.cumsum(weights) - weights / 2
-        return jnp.interp(jnp.asarray(levels), middles, self.values[order])
+        return jnp.interp(jnp.asarray(levels), middles, values[order])
 
     def below(self, limit: Array) -> Array:
         """Share that is at most `limit`."""
