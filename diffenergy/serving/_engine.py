@@ -212,14 +212,17 @@ def spread_of(
     hard: bool = False,
 ) -> tuple[str, dict[str, float]]:
     """Grade of the constants of an engine on a GPU's host, and the standard deviation
-    of the logarithm of left-out rows (`tpot`, `energy`, `ttft`); `hard`: of what no fit
-    of steps holds well, such as experts on several GPUs."""
+    of the logarithm of left-out rows (`tpot`, `energy`, `ttft`); `hard`: of mixtures of
+    experts on several GPUs or below 16 bits."""
     tables = [_table(), fitted or {}]
     hosts = {name for table in tables for name in table.get("host", {})}
     spread = _table()["spread"]
     served = gpu.served_as
     if hard:
-        return "forecast", spread["forecast"]
+        near = [host for host in sorted(hosts) if _alike(host, engine, gpu)]
+        known = [spread["mixtures"].get(host) for host in near]
+        known = [x for x in known if x] or [spread["forecast"]]
+        return "forecast", known[0]
     if f"{engine}:{served}" in hosts.difference(spread["mixtures_alone"]):
         return "calibrated", spread.get(served, spread["calibrated"])
     if any(name.partition(":")[0] == engine for name in hosts):
