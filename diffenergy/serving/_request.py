@@ -80,7 +80,7 @@ class ServerRequest(SpeculationRequest, PointRequest, WallRequest):
         str | None,
         Flag(
             "How tokens spread over experts: lognormal_X, random, balanced or "
-            "power_law_X [lognormal_1].",
+            "power_law_X [lognormal_0.8].",
             "KIND",
         ),
     ] = None

@@ -41,7 +41,7 @@ def rows(table: MeasurementTable, excluded=(), flagged=(), skipped=()) -> Rows:
     every = np.arange(6)
     why = np.where(np.isin(every, skipped), "no shape", "").astype(object)
     predictions = Predictions(time, time * power, power, np.full(6, "", object), why)
-    flags = [Flag("runs.csv", i, "time_s", 1.0, "odd", i) for i in flagged]
+    flags = [Flag("runs.csv", i, i + 2, "time_s", 1.0, "odd", i) for i in flagged]
     return Rows(table, predictions, np.isin(every, excluded), flags)
 
 
@@ -83,7 +83,9 @@ def test_a_summary_of_two_tables(table: MeasurementTable):
     assert result["held_out"]["time_mape_pct"] == pytest.approx(10)
     odd = [(x["row"], x["reason"]) for x in result["flagged"]]
     assert odd == [(4, "odd"), (5, "odd")]
-    assert set(result["flagged"][0]) == {"file", "row", "column", "value", "reason"}
+    assert [x["line"] for x in result["flagged"]] == [6, 7]
+    keys = {"file", "row", "line", "column", "value", "reason"}
+    assert set(result["flagged"][0]) == keys
     assert len(result["groups"]) == 4 + 3
     none = fit_summary([rows(table)], fitted, learnt)
     assert none["held_out"] is None
@@ -127,12 +129,15 @@ def test_rows_that_were_left_out_and_an_early_end_are_told(runs: MeasurementTabl
     """Three rows, and how many more."""
     fitted = posterior(np.eye(2).tolist())
     for number in (0, 3, 4):
-        flags = [Flag("a.csv", i, "time_us", 3.0, "too fast", i) for i in range(number)]
+        flags = [
+            Flag("a.csv", i, i + 2, "time_us", 3.0, "too fast", i)
+            for i in range(number)
+        ]
         ignored, *rest = _ask._notes([runs], flags, fitted, 8)
         assert ignored == "ignored columns: colour"
         first = [f"rows that cannot be true and were left out: {number}"]
-        words = "a.csv, row {}, `time_us` is 3.0: too fast"
-        shown = [words.format(i) for i in range(min(number, 3))]
+        words = "a.csv, line {}, `time_us` is 3.0: too fast"
+        shown = [words.format(i + 2) for i in range(min(number, 3))]
         more = [f"and {number - 3} more; `--json` lists all"] if number > 3 else []
         assert rest == [*first * bool(number), *shown, *more]
     for steps, early in ((7, True), (8, False)):

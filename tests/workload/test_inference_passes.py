@@ -112,7 +112,7 @@ def test_a_fused_pass(family: str, q: int, kv: int):
             stream("silu_mul", 2 * t * INNER, t * INNER, L),
         ]  # fmt: skip
     if family == "mixtral":
-        moe = ("moe", t, H, INNER, 5, 2, "random", True, "bf16")
+        moe = ("moe", t, H, INNER, 5, 2, "lognormal_0.8", True, "bf16")
         expected += [gemm(t, 5, H, L), rows("softmax", t, 5, L, "fp32"), (moe, L)]
     same(of_pass(q, model, kv, base=False).kernels, expected)
 

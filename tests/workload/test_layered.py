@@ -223,7 +223,7 @@ def test_a_sidecar_says_what_the_config_does_not(tmp_path: Path):
 
 def test_experts_have_the_routing_of_the_request():
     model = language_model(**GPT_OSS)
-    for routing, stated in ((None, "random"), ("balanced", "balanced")):
+    for routing, stated in ((None, "lognormal_0.8"), ("balanced", "balanced")):
         (experts,) = rows(model, "moe", routing=routing, phase="decode", input_len=8)
         assert experts["distribution"] == stated
 

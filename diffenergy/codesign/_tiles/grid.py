@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from ...hardware import GpuSpec
 from .tiles import FIELDS, VALUES, Shapes, Tiles, accumulator_room, element_bytes, legal
 
-_ENDLESS: Final = 1e12
+_ROOMY: Final = {"smem_per_sm": 1e10, "registers_per_sm": 2.0**24}
 """Shared memory (B) and registers of an SM on which every tile fits."""
 _PLAIN: Final = {"tile_m": 128.0, "tile_n": 128.0, "tile_k": 64.0, "stages": 4.0}
 """Sizes that libraries are likelier to have: large sides, usual depth, no split."""
@@ -74,11 +74,8 @@ class TileTable:
     """Legal tiles of the products of a search, on SMs of any size."""
 
     def __init__(self, gpu: GpuSpec, shapes: Shapes):
-        roomy = dataclasses.replace(
-            gpu,
-            smem_per_sm=gpu.smem_per_sm * 0 + _ENDLESS,
-            registers_per_sm=gpu.registers_per_sm * 0 + _ENDLESS,
-        )
+        most = {name: getattr(gpu, name) * 0 + x for name, x in _ROOMY.items()}
+        roomy = dataclasses.replace(gpu, **most)
         grid = _grid(VALUES.values())
         mask = _legal(roomy, shapes, grid)
         self.reserved = float(gpu.smem_reserved_per_cta)

@@ -15,7 +15,7 @@ distribution; a token takes expert e by chance with
 
 so that a count is binomial, B(tokens, p_e), and sum of 1 - (1 - p_e)^tokens experts
 have a row. `random` is X = 0: p_e = k/E, all experts alike (51.6 of 128 have a row for
-8 tokens of top 8; 43.6 with `lognormal_1`). Of several ranks the most loaded, mean of
+8 tokens of top 8; 46.2 with `lognormal_0.8`). Of several ranks the most loaded, mean of
 fixed draws: experts lie on the ranks in any order, and rows on a rank vary around their
 mean as sums of binomials do. Counts are held as at most 64 bins of experts that fill
 the same number of 16-row tiles.

@@ -11,9 +11,9 @@ from ..._kernel import Kernel, Number
 from .._checkpoint.formats import Precision
 from .memory import element_bytes
 
-ROUTING: Final = "lognormal_1"
-"""How tokens spread over experts where a model decides: the spread of popularity that
-served Qwen3-30B-A3B shows (`calibration/studies/served/routing.py`)."""
+ROUTING: Final = "lognormal_0.8"
+"""How tokens spread over experts where a model decides: between what served mixtures
+show, from 0.3 to 1.3 (`calibration/studies/served/routing.py`)."""
 
 # --- Rows of products, reductions and gathers, as models write them.
 
