@@ -1,6 +1,7 @@
 """Mixture of experts: tokens per expert, tiles, what all top-k rows pass through."""
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -145,7 +146,7 @@ def popular(experts: int, topk: int, spread: float) -> list[float]:
     """Chances 1 - exp(-l w) that sum to topk, w lognormal at quantile mid-points."""
     middles = (np.arange(experts) + 0.5) / experts
     weights = np.exp(spread * scipy.stats.norm.ppf(middles))
-    level = scipy.optimize.brentq(
+    level: Any = scipy.optimize.brentq(
         lambda x: np.sum(1 - np.exp(-x * weights)) - topk, 0, 1e3, xtol=1e-13
     )
     if spread == 0:

@@ -3,9 +3,10 @@
     python calibration/studies/served/routing.py DATA
 
 DATA holds `serving/mlenergy_v3_serving.csv` and
-`aiconfigurator/e2e_serving_agg.csv.gz`. Rows of vLLM, whose kernels of experts have no factor there: Qwen3-30B-A3B in bf16 on
-H100 and B200, gpt-oss-120b and MiniMax-M2.5 on H100 and H200, with the shipped
-constants. Models differ: the default of `estimate` and `serve` lies between them.
+`aiconfigurator/e2e_serving_agg.csv.gz`. Rows of vLLM, whose kernels of experts have no
+factor there: Qwen3-30B-A3B in bf16 on H100 and B200, gpt-oss-120b and MiniMax-M2.5 on
+H100 and H200, with the shipped constants. Models differ: the default of `estimate` and
+`serve` lies between them.
 """
 
 import argparse
