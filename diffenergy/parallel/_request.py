@@ -89,8 +89,8 @@ class TrainedRequest(MachineRequest, PointRequest):
     routing: Annotated[
         str | None,
         Flag(
-            "How tokens spread over experts: balanced, lognormal_X, random or "
-            "power_law_X.",
+            "How tokens spread over experts: random, balanced, lognormal_X or "
+            "power_law_X [random].",
             "KIND",
         ),
     ] = None

@@ -112,7 +112,7 @@ class ModelRequest(SpeculationRequest):
         Flag(
             "Distribution of tokens over experts: lognormal_X (popularity with this "
             "standard deviation of its logarithm), random (all alike), balanced or "
-            "power_law_X [lognormal_0.8; training: balanced].",
+            "power_law_X [lognormal_0.8; training: random].",
             "KIND",
         ),
     ] = None

@@ -226,6 +226,10 @@ def test_experts_have_the_routing_of_the_request():
     for routing, stated in ((None, "lognormal_0.8"), ("balanced", "balanced")):
         (experts,) = rows(model, "moe", routing=routing, phase="decode", input_len=8)
         assert experts["distribution"] == stated
+    mixture = load_model("qwen3-30b-a3b")
+    (forward, *_) = mixture.listings(phase="train", input_len=8)
+    trained = {x["distribution"] for x in forward.kernels if x["op"] == "moe"}
+    assert trained == {"random"}
 
 
 def test_a_step_of_drafted_tokens():

@@ -13,6 +13,7 @@ from .._model_request import ModelRequest
 from . import _speculation as speculation
 from ._checkpoint.config import Config
 from ._checkpoint.formats import Precision, precision_of, values_dtype
+from ._operators.passes import TRAINED_ROUTING
 from ._request import (
     Request,
     check_inputs,
@@ -185,6 +186,7 @@ class Model(abc.ABC):
             stack = str(choices.get("stack", defaults["stack"]))
             defaults["dtype"] = trained_dtype(defaults["dtype"], stack)
             defaults |= {"lora_layers": "all"} if choices.get("lora") else {}
+            defaults |= {"routing": TRAINED_ROUTING} if defaults.get("routing") else {}
         more = self.inputs(choices)
         check_inputs(self.name, choices, more)
         values = {**defaults, **more, **choices}

@@ -12,8 +12,10 @@ from .._checkpoint.formats import Precision
 from .memory import element_bytes
 
 ROUTING: Final = "lognormal_0.8"
-"""How tokens spread over experts where a model decides: between what served mixtures
-show, from 0.3 to 1.3 (`calibration/studies/served/routing.py`)."""
+"""How tokens spread over experts where a trained model decides: between what served
+mixtures show, from 0.3 to 1.3 (`calibration/studies/served/routing.py`)."""
+TRAINED_ROUTING: Final = "random"
+"""The same in training, whose losses and biases keep the experts alike."""
 
 # --- Rows of products, reductions and gathers, as models write them.
 
