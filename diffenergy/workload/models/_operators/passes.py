@@ -13,7 +13,8 @@ from .memory import element_bytes
 
 ROUTING: Final = "lognormal_0.8"
 """How tokens spread over experts where a trained model decides: between what served
-mixtures show, from 0.3 to 1.3 (`calibration/studies/served/routing.py`)."""
+mixtures show, from 0 (gpt-oss-120b) to 1.4 (MiniMax-M2.5), by
+`calibration/studies/served/routing.py`."""
 TRAINED_ROUTING: Final = "random"
 """The same in training, whose losses and biases keep the experts alike."""
 
