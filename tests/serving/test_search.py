@@ -159,6 +159,24 @@ def test_a_looser_limit_saves_what_its_elasticity_says():
     assert 1.1**slope == pytest.approx(ratio, rel=0.02)
 
 
+@SLOW
+def test_other_gpus_hide_no_number_of_replicas():
+    """What a GPU can do beside others is what it can do alone: 16 H100 at 1,185 MHz,
+    whose coarse clocks look worse than those of 20."""
+    load = {
+        "rate": 20, "input_len": "lognormal:1024:1", "output_len": "lognormal:256:0.8",
+        "slo_ttft": 1.0, "slo_tpot": 0.04,
+    }  # fmt: skip
+    alone, beside = (
+        serving.search("llama-3.1-70b", gpus, load, dtype="fp8", tp=4).summary
+        for gpus in (["h100-sxm"], ["b200-sxm", "h100-sxm"])
+    )
+    (best,) = (x for x in beside["per_gpu"] if x["gpu"] == "h100-sxm")
+    assert best == alone["best"]
+    numbers = {x["num_gpus"] for x in beside["deployments"] if x["gpu"] == "h100-sxm"}
+    assert len(numbers) > 1
+
+
 def test_lists_are_the_servers_that_they_name():
     load = serving.Load(rate=8, input_len=64, output_len=32)
     result = serving.sweep(MODEL, ["h100-sxm", "l40s"], load, tp=[1, 3])

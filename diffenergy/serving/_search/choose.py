@@ -28,6 +28,9 @@ from .rank import FULLEST, MOST_BATCH, Points, Ranked, rank, replica_numbers
 from .request import Objective, SearchRequest
 from .space import BEYOND, CLOCKS, Candidate
 
+_NEAR_BEST: Final = 3
+"""Deployments of each GPU whose clocks are ranked closer: at nine clocks the best may
+not be the first of them."""
 _TRIES: Final = 6
 """Points of a deployment that are priced until one keeps the limits."""
 _LOOSE: Final = {"slo_ttft": 1.05, "slo_tpot": 1.01, "power_budget": 1.02}
@@ -35,6 +38,8 @@ _LOOSE: Final = {"slo_ttft": 1.05, "slo_tpot": 1.01, "power_budget": 1.02}
 _ROUNDS: Final = 2
 """Rounds around the best points: every clock of a board between its nine."""
 _MOST_FRONT: Final = 8
+_MOST_REPLICAS: Final = 1e9
+"""More replicas than any deployment has."""
 _HOUR: Final = 3600.0
 _Tried = tuple[int, np.ndarray, np.ndarray]
 """Number of a candidate, clocks (Hz) and batch limits."""
@@ -152,15 +157,16 @@ class Search:
         slopes = self.elasticities(table, rows)
         return Choice(priced, table, slopes, self.candidates, self.costs)
 
-    def _chosen(self, table: Table) -> tuple[np.ndarray, list[int]]:
+    def _chosen(self, table: Table, each: int = 1) -> tuple[np.ndarray, list[int]]:
         """Rows with the best point of each deployment, the best first, and those of
         them that matter: the first, the front of GPUs and power, the best of each
-        GPU and of either kind."""
+        GPU (`each` of them) and of either kind."""
         rows = table.best_rows(self.objective, _LOOSE)
         order = np.argsort(table.score(self.objective)[rows], kind="stable")
         rows = rows[order]
         names = np.array([x.gpu for x in self.candidates])[table.candidate[rows]]
-        first = [np.unique(x, return_index=True)[1] for x in (names, table.apart[rows])]
+        first = [np.flatnonzero(names == x)[:each] for x in np.unique(names)]
+        first.append(np.unique(table.apart[rows], return_index=True)[1])
         front = rows[pareto_front(table.gpus[rows], table.power[rows])]
         front = front[np.argsort(table.gpus[front])][:_MOST_FRONT]
         chosen = [*rows[: self.request.top], *front, *rows[np.concatenate(first)]]
@@ -219,7 +225,7 @@ class Search:
             np.full(gpus.shape, -1),
             np.zeros(gpus.shape),
             np.zeros(gpus.shape),
-            number * 1e9 + x.replicas,
+            number * _MOST_REPLICAS + np.asarray(x.replicas, np.float64),
             gpus,
             power,
             power / flow,
@@ -293,7 +299,7 @@ class Search:
         if not own.keeps(_LOOSE).any():
             return []
         more = dict[Any, _Tried]()
-        for row in self._chosen(own)[1]:
+        for row in self._chosen(own, _NEAR_BEST)[1]:
             number = int(own.candidate[row])
             one, tried = self.candidates[number], own.candidate == number
             board = sm_clocks(one.deployment.card)[::-1]
