@@ -98,7 +98,8 @@ def test_a_search_and_its_points_for_a_fleet(run: Run, tmp_path: Path):
     fleet.write_text(
         'slot_s = 3600\npoints = "points.csv"\ndemand = "demand.csv"\n'
         '[[sites]]\nname = "one"\n'
-        f'[[pools]]\nname = "all"\nsite = "one"\ngpu = "{best["gpu"]}"\ncount = 2\n'
+        f'[[pools]]\nname = "all"\nsite = "one"\ngpu = "{best["gpu"]}"\n'
+        f"count = {best['num_gpus']}\n"
         '[[models]]\nname = "qwen3-0.6b"\n'
     )
     (tmp_path / "demand.csv").write_text("slot,model,requests_per_s\n0,qwen3-0.6b,50\n")
