@@ -170,6 +170,9 @@ def test_unequal_experts():
     exact = sum(1 - (1 - p) ** 8 for p in popular(128, 8, 1.0))
     assert weight.sum() == pytest.approx(exact)
     assert exact == pytest.approx(43.6, abs=0.05)
+    # of endlessly unequal experts all tokens take the same
+    load, weight = _routing.loads(50, 128, 8, 1, "lognormal_999")
+    np.testing.assert_allclose((weight.sum(), load.max()), (8, 50))
 
 
 def test_the_most_loaded_rank_of_unequal_experts():

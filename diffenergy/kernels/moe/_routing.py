@@ -218,15 +218,16 @@ def chances(experts: int, topk: int, spread: float) -> np.ndarray:
         return np.full(experts, topk / experts)
     normal = statistics.NormalDist()
     middles = (np.arange(experts) + 0.5) / experts
-    popularity = np.exp(spread * np.array([normal.inv_cdf(x) for x in middles]))
-    low, high = 0.0, 1.0
-    while -np.expm1(-high * popularity).sum() < topk:
-        high *= 2
-    for _ in range(60):
+    logs = spread * np.array([normal.inv_cdf(x) for x in middles])
+
+    def at(level: float) -> np.ndarray:  # ln lambda
+        return -np.expm1(-np.exp(np.clip(logs + level, -600, 600)))
+
+    low, high = -logs[-1] - 50, -logs[0] + 50
+    for _ in range(100):
         middle = (low + high) / 2
-        few = -np.expm1(-middle * popularity).sum() < topk
-        low, high = (middle, high) if few else (low, middle)
-    return -np.expm1(-high * popularity)
+        low, high = (middle, high) if at(middle).sum() < topk else (low, middle)
+    return at(high)
 
 
 def _by_chance(tokens: int, p: np.ndarray, ranks: int) -> tuple[np.ndarray, np.ndarray]:
