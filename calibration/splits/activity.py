@@ -55,16 +55,23 @@ def _clocks(gpu: str) -> Callable[[Data, int, int], Fold]:
     return fold
 
 
+def _left_out(
+    table: MeasurementTable, gpu: str, column: str, i: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(rows of the GPU, those of fold `i` of its benchmarks)"""
+    mine = table.gpu == gpu
+    names = table.frame[column].to_numpy().astype(str)
+    order = np.unique(names[mine])
+    order = order[np.random.default_rng(0).permutation(len(order))]
+    return mine, mine & (folds_of(names, order, _FOLDS) == i)
+
+
 def _programs(gpu: str) -> Callable[[Data, int, int], Fold]:
     """Six folds of benchmarks, at all clocks but the reference."""
 
     def fold(data: Data, i: int, seed: int) -> Fold:
         table = data.imported("nv_dvfs", "nv_dvfs_dcgm")
-        mine = table.gpu == gpu
-        names = table.frame["benchmark"].to_numpy().astype(str)
-        order = np.unique(names[mine])
-        order = order[np.random.default_rng(0).permutation(len(order))]
-        left_out = mine & (folds_of(names, order, _FOLDS) == i)
+        mine, left_out = _left_out(table, gpu, "benchmark", i)
         tested = only(table, left_out & (_clock(table) != _CALIBRATED[gpu][1]))
         settings = Settings(seed=seed, table_weight=WHOLE)
         return Fold([only(table, mine & ~left_out)], tested, settings, _unseen(gpu))
@@ -77,11 +84,7 @@ def _benchmarks(gpu: str) -> Callable[[Data, int, int], Fold]:
 
     def fold(data: Data, i: int, seed: int) -> Fold:
         table = data.imported("gpmtool", "gpmtool")
-        mine = table.gpu == gpu
-        names = table.frame["benchmark_id"].to_numpy().astype(str)
-        order = np.unique(names[mine])
-        order = order[np.random.default_rng(0).permutation(len(order))]
-        left_out = mine & (folds_of(names, order, _FOLDS) == i)
+        mine, left_out = _left_out(table, gpu, "benchmark_id", i)
         settings = Settings(seed=seed, table_weight=WHOLE, max_rows=2048, max_steps=20)
         return Fold([only(table, mine & ~left_out)], only(table, left_out), settings)
 

@@ -33,14 +33,12 @@ class Engine(eqx.Module):
 
     Times in s: `step` and `sequence` of the host, `prompt` of a step with a prompt (all
     layers), `few` of sampling a sequence in fewer than 128, `start` and `many` of
-    sampling more, `request` of HTTP and tokeniser, `tiles_few` and `tiles_many`
-    of expert tiles (all layers) in steps of up to `tiles_rows` rows and of more,
-    `padded` of rows that their products pad to.
-    Factors on predicted time: `linear`, `experts`, `small` (norms, quantisation,
-    softmax, rotary, adds), `attention`; on predicted energy beyond idle:
-    `linear_energy`, `attention_energy`, `prefill_energy`. Power while sampling, W:
-    `few_power`, `many_power`; of padded products
-    `padded_power`.
+    sampling more, `request` of HTTP and tokeniser, `tiles_few` and `tiles_many` of
+    expert tiles (all layers) in steps of up to `tiles_rows` rows and of more, `padded`
+    of rows that their products pad to. Factors on predicted time: `linear`, `experts`,
+    `small` (norms, quantisation, softmax, rotary, adds), `attention`; on predicted
+    energy beyond idle: `linear_energy`, `attention_energy`, `prefill_energy`. Power
+    while sampling, W: `few_power`, `many_power`; of padded products `padded_power`.
     """
 
     step: Number
