@@ -22,7 +22,7 @@ from ..plans import Plan
 from ..records import Keyed
 from ..workload import LanguageModel
 from ..workload.models import Request
-from ._engine import Engine, engine_of
+from ._engine import Engine, captured, engine_of
 from ._lengths import Lengths
 from ._load import Load
 from ._steady.figures import LoadArrays, Mode, Steady, load_arrays, steady
@@ -95,10 +95,18 @@ class Deployment:
                 self.engine_name,
                 self.sampling,
                 self.card,
-                len(self.model.stack()),
+                self.launched,
                 self.file.engines,
                 self.tiles,
             )
+
+    @property
+    def launched(self) -> int:
+        """Layers whose kernels the host launches in a step with a prompt. One with
+        experts counts twice: such steps take 0.3 to 0.7 ms a layer in dense models of
+        more than 8B, 0.6 to 1.2 with experts (`studies/served/launches.py`).
+        """
+        return len(self.model.stack()) + self.model.expert_layers
 
     @property
     def tiles(self) -> Tiles:
@@ -246,6 +254,7 @@ class Deployment:
         traffic: Traffic | None = None,
         sm_clock: Any = None,
         power_limit: Any = None,
+        max_batch: Any = None,
     ) -> Server:
         """One replica with such costs; the rest as in `steady`."""
         gpu = self.gpu if gpu is None else gpu
@@ -258,12 +267,18 @@ class Deployment:
             self.traffic if traffic is None else traffic,
             jnp.asarray(float(self.model.vocab)),
             jnp.asarray(float(self.chunk)),
+            self.captured(max_batch),
             jnp.asarray(float(self.schedule == "prefill-first")),
             _at_most(clock, gpu.sm_clock_applied_max),
             jnp.asarray(limit * gpu.cap_fraction),
             self.pause,
             self.groups,
         )
+
+    def captured(self, max_batch: Any = None) -> Array:
+        """Tokens of a step with prompts up to which it runs as a graph."""
+        limit = self.load.max_batch if max_batch is None else max_batch
+        return jnp.asarray(captured(self.engine_name, limit), float)
 
     def steady(
         self,
@@ -295,7 +310,8 @@ class Deployment:
         Returns:
             `Steady`: times in s, powers and energies of one GPU in W and J.
         """
-        server = self.server(costs, gpu, traffic, sm_clock, power_limit)
+        of = gpu, traffic, sm_clock, power_limit, max_batch
+        server = self.server(costs, *of)
         load = self.load_arrays(rate, concurrency, max_batch, server)
         return steady(server, load, self.mode, self.states)
 

@@ -31,14 +31,15 @@ Number = Float[Array, "*batch"]
 class Engine(eqx.Module):
     """Constants of one engine on one host (`data/corrections/engines.toml`).
 
-    Times in s: `step` and `sequence` of the host, `prompt` of a step with a prompt (all
-    layers), `few` of sampling a sequence in fewer than 128, `start` and `many` of
-    sampling more, `request` of HTTP and tokeniser, `tiles_few` and `tiles_many` of
-    expert tiles (all layers) in steps of up to `tiles_rows` rows and of more, `padded`
-    of rows that their products pad to. Factors on predicted time: `linear`, `experts`,
-    `small` (norms, quantisation, softmax, rotary, adds), `attention`; on predicted
-    energy beyond idle: `linear_energy`, `attention_energy`, `prefill_energy`. Power
-    while sampling, W: `few_power`, `many_power`; of padded products `padded_power`.
+    Times in s: `step` and `sequence` of the host, `prompt` of the launches of a step
+    with a prompt (all layers), `few` of sampling a sequence in fewer than 128, `start`
+    and `many` of sampling more, `request` of HTTP and tokeniser, `tiles_few` and
+    `tiles_many` of expert tiles (all layers) in steps of up to `tiles_rows` rows and of
+    more, `padded` of rows that their products pad to. Factors on predicted time:
+    `linear`, `experts`, `small` (norms, quantisation, softmax, rotary, adds),
+    `attention`; on predicted energy beyond idle: `linear_energy`, `attention_energy`,
+    `prefill_energy`. Power while sampling, of what lies between idle and `tdp` (W):
+    `few_power`, `many_power`.
     """
 
     step: Number
@@ -61,7 +62,7 @@ class Engine(eqx.Module):
     tiles_many: Number
     tiles_rows: Number
     padded: Number
-    padded_power: Number
+    tdp: Number
 
     def sampled(self, batch: Array, vocab: Array) -> Array:
         """Time to sample a token for `batch` sequences, s.
@@ -73,7 +74,7 @@ class Engine(eqx.Module):
         return jnp.where(batch < SORTED_AT_ONCE, self.few * batch, many)
 
     def sampling_power(self, batch: Array) -> Array:
-        """Power of a board that samples, W."""
+        """Power of a board that samples beyond idle / that of its TDP."""
         return jnp.where(batch < SORTED_AT_ONCE, self.few_power, self.many_power)
 
     def host_time(self, batch: Array) -> Array:
@@ -86,7 +87,7 @@ class Engine(eqx.Module):
 _FILE: Final = Path(__file__).parents[1] / "data" / "corrections" / "engines.toml"
 _SAME: Final = (
     "step", "sequence", "linear", "experts", "small", "attention", "linear_energy",
-    "attention_energy", "prefill_energy", "request",
+    "attention_energy", "prefill_energy", "few_power", "many_power", "request",
 )  # fmt: skip
 """Fields of `Engine` that are constants as they stand."""
 _FITTED_BANDWIDTH: Final = 3.35e12
@@ -143,6 +144,21 @@ def _alike(host: str, engine: str, gpu: GpuCard) -> bool:
     return (other.architecture, other.mma) == (gpu.architecture, gpu.mma)
 
 
+_GRAPHS: Final = {"vllm": 512.0}
+"""Most tokens of a step with prompts that engines capture as a graph: vLLM's default
+(`max_graph_size` of its configuration) is the lesser of this and `A_REQUEST` x the
+most requests that may run. Others capture steps without prompts alone."""
+A_REQUEST: Final = 2.0
+"""Tokens of a graph for each request that may run."""
+
+
+def captured(engine: str, max_batch: Any = None) -> Any:
+    """Tokens of a step with prompts up to which it runs as a graph, at `max_batch`
+    requests (None: no limit)."""
+    most = _GRAPHS.get(engine, 0.0)
+    return most if max_batch is None else jnp.minimum(A_REQUEST * max_batch, most)
+
+
 def usual_sampling(engine: str) -> str:
     """What an engine does unless it is told otherwise: vLLM takes the model's own
     generation config, which sets top-k and top-p."""
@@ -157,8 +173,8 @@ def engine_of(
     fitted: Mapping[str, Any] | None = None,
     tiles: Tiles = TUNED,
 ) -> Engine:
-    """Constants of an engine on a GPU's host for a model of so many `layers`, whose
-    experts run in `tiles`."""
+    """Constants of an engine on a GPU's host for a model of so many `layers` to launch
+    (`Deployment.launched`), whose experts run in `tiles`."""
     kinds = np.array([float(sampling == x) for x in SAMPLING])
     values: Mapping[str, Any] = levels(engine, gpu, fitted)
     board = (gpu.values["tdp"], gpu.values["dram_bandwidth"])
@@ -174,8 +190,8 @@ def engine_from(
     tiles: Any,
 ) -> Engine:
     """An engine from `values` by name; `kinds`: 1 for the kind of sampling, else 0;
-    `tdp` in W, DRAM `bandwidth` in B/s, which sorts of many rows follow; `tiles`:
-    as [`Tiles`]."""
+    `layers` to launch; `tdp` in W, DRAM `bandwidth` in B/s, which sorts of many rows
+    follow; `tiles`: as [`Tiles`]."""
     # zero of the same type as the others, which may be traced
     zero, slower = 0.0 * values["plain"], _FITTED_BANDWIDTH / bandwidth
     many = values["sort_many"] * slower
@@ -189,12 +205,10 @@ def engine_from(
         "tiles_many": many_loads * values["untuned"],
         "tiles_rows": tiles_rows,
         "padded": padded * values["padded"],
-        "padded_power": tdp,
+        "tdp": tdp,
         "few": _picked(kinds, few),
         "start": _picked(kinds, start),
         "many": _picked(kinds, each),
-        "few_power": tdp * values["few_power"],
-        "many_power": tdp * values["many_power"],
     }
     return Engine(**{name: jnp.asarray(x, float) for name, x in numbers.items()})
 

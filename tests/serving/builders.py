@@ -16,11 +16,11 @@ from diffenergy.serving._steady.server import Memory
 from diffenergy.serving._step.table import StepCosts
 
 ENGINE = dict(
-    step=1e-3, sequence=1e-5, prompt=2e-3, few=1e-5, start=3e-4, many=2e-5,
+    step=1e-3, sequence=1e-5, few=1e-5, start=3e-4, many=2e-5,
     linear=1.1, attention=0.9, linear_energy=1.2, attention_energy=1.3,
-    prefill_energy=1.4, few_power=150.0, many_power=250.0, request=5e-3,
+    prefill_energy=1.4, few_power=0.4, many_power=0.7, request=5e-3,
     experts=0.5, small=0.3, tiles_few=3e-5, tiles_many=1e-4, tiles_rows=20.0,
-    padded=2e-4, padded_power=260.0,
+    padded=2e-4, tdp=260.0,
 )  # fmt: skip
 IDLE, STATIC = 80.0, 100.0
 """W of a board that waits, and below the kernels of one that works."""
@@ -42,7 +42,8 @@ CLOCKS = np.array([1e9, 1.5e9, 2e9])
 class Case(NamedTuple):
     """A server: `prompt` and `output` tokens, `chunk` of a step, `first`: 1 where
     prompts have steps of their own; `core`: power of the clock by which kernels are
-    shorter; `cap`: W; `drafted` tokens a step, of which the share `accept` is right."""
+    shorter; `cap`: W; `drafted` tokens a step, of which the share `accept` is right;
+    `launches`: s of those of a step with a prompt and more tokens than its `graph`."""
 
     prompt: float = 400.0
     output: Any = 100
@@ -52,6 +53,8 @@ class Case(NamedTuple):
     cap: float = 1e6
     drafted: int = 0
     accept: float = 0.0
+    launches: float = 2e-2
+    graph: float = 0.0
 
     @property
     def tokens(self) -> float:
@@ -98,10 +101,11 @@ def server(case: Case) -> Server:
     output = read_lengths("output_len", case.output)
     prompt = read_lengths("input_len", case.prompt)
     traffic = traffic_of(prompt, output, 0.0, case.accept)
-    engine = Engine(**{name: jnp.asarray(x) for name, x in ENGINE.items()})
-    numbers: Any = 151_936.0, case.chunk, case.first, CLOCKS[-1], case.cap
-    vocab, chunk, first, clock, cap = map(jnp.asarray, numbers)
-    return Server(costs, engine, memory, traffic, vocab, chunk, first, clock, cap)
+    constants = ENGINE | {"prompt": case.launches}
+    engine = Engine(**{name: jnp.asarray(x) for name, x in constants.items()})
+    of: Any = case.chunk, case.graph, case.first, CLOCKS[-1], case.cap
+    numbers: Any = map(jnp.asarray, (151_936.0, *of))
+    return Server(costs, engine, memory, traffic, *numbers)
 
 
 @functools.cache
@@ -118,7 +122,8 @@ def balance(case: Case, mode: str, **load: Any) -> Steady:
 
 class Step(NamedTuple):
     """A step with `decoding` of the slots: s, J, s without a prompt, prompts that
-    enter, share of steps with one, s of a prompt's kernels and its steps."""
+    enter, share of steps with one, s of a prompt's kernels and its steps, s by which
+    launches outlast the kernels of steps with prompts."""
 
     decoding: float
     time: float
@@ -128,6 +133,7 @@ class Step(NamedTuple):
     mixed: float
     added: float
     pieces: float
+    mixing: float
 
 
 def by_hand(case: Case, slots: float, share: float = 1.0) -> Step:
@@ -143,19 +149,24 @@ def by_hand(case: Case, slots: float, share: float = 1.0) -> Step:
     tiles = e["tiles_many"] if sorted_ > 20 else e["tiles_few"]
     kernels += tiles + e["padded"]
     few, many = e["few"] * sorted_, e["start"] + e["many"] * sorted_
-    sampling, watts = (few, 150.0) if sorted_ < 128 else (many, 250.0)
+    sampling, drawn = (few, 0.4) if sorted_ < 128 else (many, 0.7)
     host = e["step"] + e["sequence"] * b
     decode = kernels + sampling + host
     products = linear + head + experts + small
     energy = DYNAMIC * (1.2 * products + 1.3 * attention) + STATIC * kernels
     energy += 1.2 * DYNAMIC * tiles + (260.0 - STATIC) * e["padded"]
-    energy += watts * sampling + IDLE * host
+    energy += (IDLE + drawn * (260.0 - IDLE)) * sampling + IDLE * host
     added = ADDED * case.prompt
     pieces = max(case.prompt / case.chunk, 1.0)
     entering = b / mean
-    some = -math.expm1(-entering * pieces)
+    some = 1 - (1 - min(entering * pieces / b, 0.999)) ** b  # one of b ends
+    beside = (1 - case.first) * kernels + entering * added / some
+    held = (1 - case.first) * rows * b + entering / some * case.prompt
+    # captured below 3/4 of the graph, not above 5/4
+    bare = min(max(0.5 + (held - case.graph) / (case.graph / 2 + 1), 0.0), 1.0)
+    mixing = bare * max(case.launches - beside, 0.0)
     # what is read does not depend on the steps in which it is
-    time = decode + share * (entering * added + some * e["prompt"])
+    time = decode + share * (entering * added + some * mixing)
     each = READING * READ * case.prompt * 1.4 + STATIC * added
-    energy += share * (entering * each + some * e["prompt"] * IDLE)
-    return Step(b, time, energy, decode, entering, some, added, pieces)
+    energy += share * (entering * each + some * mixing * IDLE)
+    return Step(b, time, energy, decode, entering, some, added, pieces, mixing)

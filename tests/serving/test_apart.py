@@ -19,7 +19,7 @@ from .builders import ADDED, ENGINE, IDLE, READ, READING, STATIC, Case, balance,
 
 MODEL = "qwen3-0.6b"
 DELAY = 0.02
-GAPS = ENGINE["prompt"] + ENGINE["step"] + ENGINE["sequence"]
+GAPS = Case().launches - ADDED * 400 + ENGINE["step"] + ENGINE["sequence"]
 READING_TIME = ADDED * 400 + GAPS
 """s of a prompt of 400 tokens on a worker that does nothing else."""
 _program = jax.jit(pools)
@@ -133,19 +133,19 @@ def test_pairs_are_the_best_of_all():
     assert [*zip(scores, p, d, strict=True)] == best
 
 
-LOAD = Load(rate=200, input_len="lognormal:1024:1", output_len=64, slo_ttft=0.35)
+LOAD = Load(rate=200, input_len="lognormal:1024:1", output_len=64, slo_ttft=0.37)
 
 
 @pytest.mark.slow
 def test_workers_are_the_least_that_keep_the_limits():
     x = apart(MODEL, "a100-sxm-80gb", LOAD).summary
     number = x["pools"]["prefill"]["workers"]
-    assert x["ttft_s"]["p95"] <= 0.35 and x["pools"]["prefill"]["utilization"] <= 0.85
+    assert x["ttft_s"]["p95"] <= 0.37 and x["pools"]["prefill"]["utilization"] <= 0.85
     less = apart(MODEL, "a100-sxm-80gb", LOAD, prefill={"workers": number - 1}).summary
-    assert less["ttft_s"]["p95"] > 0.35
+    assert less["ttft_s"]["p95"] > 0.37
     # the sum of the pools' own percentiles lies below the limit, that of both not
-    with pytest.raises(de.Infeasible, match=r"345 ms.*the least .* is 348 ms"):
-        apart(MODEL, "a100-sxm-80gb", dataclasses.replace(LOAD, slo_ttft=0.345))
+    with pytest.raises(de.Infeasible, match=r"365 ms.*the least .* is 367.5 ms"):
+        apart(MODEL, "a100-sxm-80gb", dataclasses.replace(LOAD, slo_ttft=0.365))
     free = apart(MODEL, "a100-sxm-80gb", dataclasses.replace(LOAD, slo_ttft=None))
     assert free.summary["pools"]["prefill"]["workers"] < number
     watts = [pool["avg_power_w"] for pool in x["pools"].values()]

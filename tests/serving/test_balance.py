@@ -11,6 +11,8 @@ SERVERS = {
     "few prompts": (Case(), 40.0),
     "many prompts": (Case(prompt=60.0, output=8), 100.0),
     "sorted at once": (Case(), 200.0),
+    "some run as a graph": (Case(graph=512.0), 40.0),
+    "all run as a graph": (Case(graph=2048.0), 40.0),
     "chunks end before prompts": (Case(prompt=1024.0, chunk=512.0), 100.0),
     "tokens are drafted": (Case(drafted=3, accept=0.7), 20.0),
     "drafted in chunks": (Case(drafted=1, accept=0.9, chunk=64.0), 200.0),
@@ -24,7 +26,7 @@ def to_first(case: Case, slots: float, wait: float = 0.0, phi: float = 0.0) -> f
     turn to read; of a first wave all prompts are read one after the other."""
     fit = min(slots, case.chunk / case.prompt)
     x = by_hand(case, slots, 1 - phi * (1 + fit / slots) / 2)
-    own = (1 - case.first) * x.decode + ENGINE["prompt"] + x.added
+    own = (1 - case.first) * x.decode + x.mixing + x.added
     own += (x.pieces - 1) * x.decode
     queued = (slots - x.decoding) * x.time / x.entering
     before = max(x.entering - 1, 0.0) * x.added / 2 + queued
@@ -87,10 +89,11 @@ def test_a_closed_loop(clients: float):
     wait = waiting * x.time / slots * 100  # Little: waiting over requests a second
     # of a client alone, or while all others are away, only its prompt is read
     idle = (away(running) / clients) ** max(clients - 1, 0.0)
-    alone = ENGINE["request"] + ENGINE["prompt"] + ADDED * case.prompt
+    alone = ENGINE["request"] + max(case.launches, ADDED * case.prompt)
     first = idle * alone + (1 - idle) * to_first(case, slots, 0.0) + wait
     assert result.ttft.mean == pytest.approx(first, rel=1e-9)
-    whole = result.ttft.mean + 99 * x.time
+    # and nothing between its tokens
+    whole = result.ttft.mean + 99 * (x.time - idle * (x.time - x.decode))
     assert result.e2e.mean == pytest.approx(whole, rel=1e-6)
 
 
@@ -135,7 +138,7 @@ def test_an_open_loop_is_a_chain(rate: float, slots: int):
         assert getattr(result, key) == pytest.approx(value, rel=1e-6, abs=1e-12), key
     assert result.tpot.mean == pytest.approx(expected["running"] / (100 * rate))
     if rate < 0.1:  # a request alone reads and begins
-        read = ADDED * 400 + ENGINE["prompt"] + ENGINE["request"]
+        read = max(ADDED * 400, case.launches) + ENGINE["request"]
         assert result.ttft.mean == pytest.approx(read, rel=1e-4)
 
 

@@ -58,7 +58,8 @@ def plain(server: Any, requests: list[One], tokens: int, limit: int) -> dict[str
 
     @jax.jit
     def decode(b, c):
-        return cost.decode(costs, engine, b, c, server.vocab).time[-1]
+        x = cost.decode(costs, engine, b, c, server.vocab)
+        return x.time[-1], jnp.sum(x.parts[-1])
 
     @jax.jit
     def reads(b, p):
@@ -92,12 +93,11 @@ def plain(server: Any, requests: list[One], tokens: int, limit: int) -> dict[str
             running.append(waiting.pop(0))
         decoding = [x for x in running if not x.unread]
         reading = [x for x in running if x.unread]
-        b, time = len(decoding), 0.0
+        b, time, kernels = len(decoding), 0.0, 0.0
         if b:
             mean = sum(x.context for x in decoding) / b
-            time = float(decode(jnp.asarray(float(b)), jnp.asarray(mean)))
-        if reading:
-            time += float(server.engine.prompt)
+            of = jnp.asarray(float(b)), jnp.asarray(mean)
+            time, kernels = map(float, decode(*of))
         budget, ready = float(server.chunk) - b, list(decoding)
         for x in reading:
             share = int(min(x.unread, budget))
@@ -105,12 +105,17 @@ def plain(server: Any, requests: list[One], tokens: int, limit: int) -> dict[str
             whole = float(x.context + x.unread)
             one = float(reads(jnp.asarray(float(b)), jnp.asarray(whole)))
             time += share / whole * one
+            kernels += share / whole * one
             x.unread -= share
             x.context += share
             if not x.unread:
                 ready.append(x)
         for x in decoding:
             x.context += 1
+        if reading:  # launches of a step with a prompt beyond a graph
+            graph, held = float(server.graph), float(server.chunk) - budget
+            bare = min(max(0.5 + (held - graph) / (graph / 2 + 1), 0.0), 1.0)
+            time += bare * max(float(server.engine.prompt) - kernels, 0.0)
         now += time
         for x in ready:
             x.generated += 1

@@ -52,7 +52,7 @@ CASES: Final = [
     Case("energy", {**BUSY, "rate": 200, "slo_tpot": 0.012}, tp=(1,), clocks=(1.2e9,),
          limits=LADDER),
     Case("energy", {"concurrency": 48, "slo_tpot": 0.006, "output_len": 64}),
-    Case("gpus", {"concurrency": 48, "slo_ttft": 0.06}, TWO, (1,), (1.2e9,)),
+    Case("gpus", {"concurrency": 48, "slo_ttft": 0.07}, TWO, (1,), (1.2e9,)),
     Case("energy", {"rate": 4, "slo_ttft": 1.0}, node="default", tp=(1,)),
     Case("energy", {**BUSY, "slo_tpot": 0.02}, budget=450.0),
     Case("energy", {"rate": 6, "slo_tpot": 0.02}, tp=(2,), clocks=(1.5e9,),
@@ -226,11 +226,11 @@ def test_the_best_of_lists_is_the_best_at_the_wall():
 def test_best_pools_are_those_of_enumeration(node: str | None):
     """At the wall a GPU less at a higher clock than what the boards alone prefer."""
     load = serving.Load(
-        rate=150, input_len=1024, output_len=64, slo_ttft=0.4, slo_tpot=0.02,
+        rate=45, input_len=4096, output_len=64, slo_ttft=0.4, slo_tpot=0.02,
         max_batch=64,
     )  # fmt: skip
     clocks, energies = (0.9e9, 1.755e9), {}
-    numbers = itertools.product(clocks, (1, 2), clocks, (2, 3))
+    numbers = itertools.product(clocks, (1, 2), clocks, (1, 2))
     for clock, workers, other, more in numbers:
         own: dict[str, Any] = {"prefill": {"sm_clock": clock, "workers": workers}}
         own["decode"] = {"sm_clock": other, "workers": more}
@@ -242,7 +242,7 @@ def test_best_pools_are_those_of_enumeration(node: str | None):
         within = s["ttft_s"]["p95"] <= 0.4 and s["tpot_s"]["p95"] <= 0.02
         if within and used[0] <= 0.85 and used[1] <= 0.95:
             power = s.get("wall_power_w", s["avg_power_w"])
-            energies[power / 150 / 64] = (clock, workers, other, more)
+            energies[power / 45 / 64] = (clock, workers, other, more)
     least = min(energies)
     best = serving.search(
         MODEL, ["h100-sxm"], load, tp=1, sm_clock=clocks, node=node, apart="only"
@@ -250,7 +250,7 @@ def test_best_pools_are_those_of_enumeration(node: str | None):
     pools = best["pools"].values()
     chosen = [(1e6 * x["sm_clock_mhz"], x["workers"]) for x in pools]
     assert np.ravel(chosen) == pytest.approx(energies[least])
-    assert best["num_gpus"] == (3 if node else 4)
+    assert best["num_gpus"] == (2 if node else 3)
     key = "wall_energy_j_per_output_token" if node else "energy_j_per_output_token"
     assert best[key] == pytest.approx(least, rel=1e-6)
 

@@ -17,11 +17,11 @@ model in fp8; left out: the GPU.
 Linear layers, host and sampling all grow with the batch, and a fit that moves all three
 shares time among them that no row tells apart. For vLLM linear layers stay as they are
 predicted, sequences cost the host nothing (its scheduler runs beside the GPU) and sorts
-take what medians of gaps leave beside the kernels (Qwen3-8B on H100): `_HELD`. Factors
-on predicted energy (`ENERGY_FACTORS`) stay 1, too: models left out are predicted better
-without them. TensorRT-LLM's sequences cost its host nothing, either: with sampling at
-random both are one constant, and servers that sample greedily (InferenceX, MLPerf) pay
-for neither.
+take what medians of gaps leave beside the kernels (Qwen3-8B on H100; row by row, bound
+by launches, they are fitted on B200): `held`. Factors on predicted energy
+(`ENERGY_FACTORS`) stay 1, too: models left out are predicted better without them.
+TensorRT-LLM's sequences cost its host nothing, either: with sampling at random both are
+one constant, and servers that sample greedily (InferenceX, MLPerf) pay for neither.
 Then, with all these as they are, `experts` and `small` of mixtures with experts below
 16 bits (DeepSeek-R1, gpt-oss-120b, MiniMax-M2.5 on H100, H200 and B200, the same
 table), by engine and generation of GPUs; left out in turn: a model, an engine (by the
@@ -63,10 +63,12 @@ from diffenergy.serving._fitting.fit import (
 MOST: Final = {"h100-sxm": 1000, "b200-sxm": 600}
 """Running requests of fitted rows; beyond, B200 hosts run out of requests."""
 FROZEN: Final = (
-    *ENERGY_FACTORS, "untuned", "padded", "linear", "sequence", "penalties_few",
-    "sort_start", "sort_many",
+    *ENERGY_FACTORS, "untuned", "padded", "linear", "sequence", "sort_start",
+    "sort_many",
 )  # fmt: skip
 """Constants of vLLM that stay at their priors: the docstring says why."""
+_ROW_BY_ROW: Final = {"h100-sxm": ("penalties_few",)}
+"""Constants of a host that medians of its gaps give: the docstring says how."""
 _UNREAD: Final = (*ENERGY_FACTORS, "few_power", "many_power", "untuned", "padded")
 """Constants of SGLang and TensorRT-LLM that stay: no row has a power."""
 _BESIDE: Final = ("sequence",)
@@ -247,9 +249,9 @@ def study(
         mine = use & (gpu == name)
         kernels = energy.predict(as_arrays(none()))
         yield f"| {name}, no engine | {errors(energy, kernels, mine)} |"
-        predicted = folds(energy, mine, names, start, FROZEN, steady)
+        predicted = folds(energy, mine, names, start, held(name), steady)
         yield f"| {name}, a model | {errors(energy, predicted, mine)} |"
-        by_gpu[name] = start | fitted(energy, mine & steady, start, FROZEN)
+        by_gpu[name] = start | fitted(energy, mine & steady, start, held(name))
     for name, other in (("h100-sxm", "b200-sxm"), ("b200-sxm", "h100-sxm")):
         mine = use & (gpu == name)
         predicted = energy.predict(as_arrays(by_gpu[other]))
@@ -332,7 +334,7 @@ def shipped(energy: Served, frame: pd.DataFrame, closed: Served) -> dict[str, An
     vllm = fitted(energy, use, centres, FROZEN)
     levels["engine"]["vllm"] = _some(own, ("sort_few", "request")) | vllm
     for name in MOST:
-        own = fitted(energy, use & (gpu == name), centres, FROZEN)
+        own = fitted(energy, use & (gpu == name), centres, held(name))
         level = {x: own.get(x, centres[x]) for x in constants() if x in own | vllm}
         level |= tiles(energy, frame, name, centres | own)
         levels["host"][f"vllm:{name}"] = level
@@ -342,6 +344,11 @@ def shipped(energy: Served, frame: pd.DataFrame, closed: Served) -> dict[str, An
         )
         levels["host"][f"{engine}:h100-sxm"] = {}
     return levels
+
+
+def held(gpu: str) -> tuple[str, ...]:
+    """Constants of vLLM that stay at their priors on the host of a GPU."""
+    return FROZEN + _ROW_BY_ROW.get(gpu, ())
 
 
 def _fixed(engine: str) -> tuple[str, ...]:

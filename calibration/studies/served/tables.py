@@ -56,6 +56,11 @@ PROMPTS: Final = {
     "sourcegraph-fim": ("1730", 0),
 }
 """Prompt tokens computed and cached."""
+_CODE: Final = "sourcegraph-fim"
+"""Task whose requests are sampled without sorts: medians of gaps leave 14 us a sequence
+and less beside the kernels of Qwen3-30B-A3B on H100, where chat leaves 52 to 54. Its
+client sends them to another interface, whose defaults are greedy (ML.ENERGY's
+`mlenergy/llm/benchmark.py`)."""
 _LESS: Final = 0.97
 """Power over that of a smaller batch below which a board waits for its host."""
 _WAVES: Final = {"vllm": 6.0, "trtllm": 6.0, "sglang": 1.0}
@@ -138,7 +143,7 @@ def ml_energy(path: Path) -> pd.DataFrame:
                 f"lognormal:{mean:.6g}:{c:.4g}"
                 for mean, c in zip(rows["output_len_mean"], cv, strict=True)
             ],
-            "sampling": "penalties",
+            "sampling": ["random" if x == _CODE else "penalties" for x in rows["task"]],
             "tpot_s": rows["mean_running"] / rows["output_throughput_tok_s"],
             "itl_p50_s": rows["itl_p50_ms"] / 1e3,
             "itl_p90_s": rows["itl_p90_ms"] / 1e3,

@@ -78,12 +78,12 @@ def read_prompts(server: Server) -> Prompts:
     shares = cost.prompt_weights(costs, lengths)
     one = jnp.ones_like(server.chunk)
     x = cost.prompts(costs, engine, 0 * one, shares, one)
-    between = (shares @ costs.pieces) * (engine.prompt + engine.host_time(one))
-    at = server.governed(
-        x.time @ weights + between @ weights,
-        x.energy @ weights + (between @ weights) * costs.idle,
-    )
-    times = at.weights @ x.time + between
+    pieces = shares @ costs.pieces
+    of = lengths, jnp.zeros_like(one), pieces  # graphs are for a few short prompts
+    waiting = cost.launching(engine, x.time, *of) + pieces * engine.host_time(one)
+    spent = x.energy + waiting * costs.idle[:, None]
+    at = server.governed((x.time + waiting) @ weights, spent @ weights)
+    times = at.weights @ (x.time + waiting)
     energy = at.power * (times @ weights)
     return Prompts(times, energy, server.idle, at.clock, at.lowest, at.feasible)
 

@@ -251,8 +251,9 @@ def _columns(row: ServedRow, deployment: Deployment, table: int) -> dict[str, An
         "traffic": deployment.traffic,
         "vocab": float(deployment.model.vocab),
         "chunk": float(deployment.chunk),
+        "graph": deployment.captured(),
         "first": float(deployment.schedule == "prefill-first"),
-        "layers": float(len(deployment.model.stack())),
+        "layers": float(deployment.launched),
         "mixture": float(deployment.request.routing is not None),
         "tiles": jnp.asarray(deployment.tiles),
         "tdp": values["tdp"],
@@ -279,7 +280,7 @@ def served_figures(
         board = (row["layers"], row["tdp"], row["bandwidth"], row["tiles"])
         engine = engine_from(values, row["kinds"], *board)
         place = (row["memory"], row["traffic"], row["vocab"], row["chunk"])
-        where = (row["first"], row["sm_clock"], row["cap"])
+        where = (row["graph"], row["first"], row["sm_clock"], row["cap"])
         # requests that run, where they are known, need no clients
         away = row["looping"] * engine.request
         inside = eqx.tree_at(lambda x: x.request, engine, away)

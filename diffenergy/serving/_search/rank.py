@@ -81,7 +81,7 @@ def _closed(server: Server, points: Points) -> Ranked:
     def one(limit: Array, replicas: Array) -> Ranked:
         clients = points.load.clients / replicas
         load = points.load._replace(slots=limit, clients=clients)
-        x = steady(server, load, "closed")
+        x = steady(server.limited(limit), load, "closed")
         p95 = x.ttft.quantiles[_P95], x.tpot.quantiles[_P95]
         # the load of a closed loop is never beyond what is served
         return Ranked(replicas, x.power, x.flow, *p95, 0.0 * x.load, x.feasible)
@@ -92,6 +92,15 @@ def _closed(server: Server, points: Points) -> Ranked:
 
 def _open(server: Server, points: Points) -> Ranked:
     """Open loops of all limits and numbers of replicas."""
+
+    def at(limit: Array) -> Ranked:
+        return _at_limit(server.limited(limit), points, limit)
+
+    return jax.vmap(at)(points.limits)
+
+
+def _at_limit(server: Server, points: Points, limit: Array) -> Ranked:
+    """Open loops of all numbers of replicas."""
     rate, output = points.load.rate, server.traffic.output
     knots, at = jnp.asarray(_KNOTS, float), jnp.asarray(_KNOTS_AT)
     each = jax.vmap(lambda b: running(server, b))(knots)
@@ -102,7 +111,7 @@ def _open(server: Server, points: Points) -> Ranked:
     served = flow / output
     logs, order = jnp.cumsum(jnp.log(served)), jnp.argsort(token)
 
-    def one(limit: Array, more: Array) -> Ranked:
+    def one(more: Array) -> Ranked:
         last = limit.astype(int) - 1
         least = jnp.ceil(rate / (FULLEST * served[last]))
         replicas = jnp.maximum(least, 1.0) + more
@@ -136,8 +145,7 @@ def _open(server: Server, points: Points) -> Ranked:
             _keeps(each, knots, limit),
         )
 
-    over = jax.vmap(jax.vmap(one, (None, 0)), (0, None))
-    return over(points.limits, points.replicas)
+    return jax.vmap(one)(points.replicas)
 
 
 def _keeps(each: Running, knots: Array, limit: Array) -> Array:

@@ -180,7 +180,8 @@ def _full(server: Server, load: LoadArrays, closed: bool) -> Steady:
     tokens, spread = server.burst
     each = itl.variance / tokens + at.step**2 * spread / tokens**3
     sd = jnp.sqrt(each / server.traffic.output)
-    tpot = Atoms(_about(at.token, normal_tail(at.token, sd)), jnp.asarray(TAIL))
+    token = at.token - alone * at.prefill / tokens  # beside nobody no prompt is read
+    tpot = Atoms(_about(token, normal_tail(token, sd)), jnp.asarray(TAIL))
     first = _later(_first(server, at, load.phi, alone), fetch)
     if closed:
         # departures are close to regular: as many stages as are before it
@@ -204,9 +205,9 @@ def _full(server: Server, load: LoadArrays, closed: bool) -> Steady:
         power=power,
         lowest=at.lowest,
         feasible=at.feasible,
-        mixed=-jnp.expm1(-at.entries),
+        mixed=at.mixed,
         tokens=tpot,
-        tpot=_latency(tpot, load.tpot_limit, at.token),
+        tpot=_latency(tpot, load.tpot_limit, token),
         itl=_latency(bursts(itl, tokens), jnp.inf),
     )  # fmt: skip
 
@@ -224,9 +225,16 @@ def _later(atoms: Atoms, time: Array) -> Atoms:
     return Atoms(atoms.values + time, atoms.weights)
 
 
+_SURE: Final = 1 - 1e-6
+"""Most share of steps with a prompt."""
+
+
 def _gaps(at: Running, crowding: Array | float = 0.0) -> Atoms:
     """Gaps between two steps with so many requests."""
-    return gaps(at.decode, at.added / at.pieces, at.entries, at.mixing, crowding)
+    # a Poisson number of prompts, in as many steps as there are with one
+    number = -jnp.log1p(-jnp.minimum(at.mixed, _SURE))
+    added = at.added / at.pieces * (at.entries / jnp.maximum(number, 1e-12))
+    return gaps(at.decode, added, number, at.mixing, crowding)
 
 
 def _first(
@@ -331,7 +339,7 @@ def _open(
         power=power,
         lowest=jnp.max(each.lowest),
         feasible=jnp.all(each.feasible),
-        mixed=over(-jnp.expm1(-each.entries)),
+        mixed=over(each.mixed),
         tokens=tpot,
         tpot=_latency(tpot, load.tpot_limit, mean),
         itl=_latency(itl, jnp.inf, mean),

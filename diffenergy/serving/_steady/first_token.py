@@ -61,11 +61,14 @@ def first_token(
 def on_idle(server: Server, relative: Array, weights: Array) -> Array:
     """Time to the first token of a prompt alone (s), without HTTP, by its length
     `relative` to the mean; `weights`: shares of the lengths."""
-    lengths, mixing = server.traffic.prompt * relative, server.engine.prompt
+    lengths = server.traffic.prompt * relative
     x = _prompts(server, jnp.zeros_like(lengths[0]), lengths)
-    energy = x.energy @ weights + mixing * server.costs.idle
-    steps = server.governed(x.time @ weights + mixing, energy).weights @ x.time
-    return steps + mixing * jnp.maximum(lengths / server.chunk, 1.0)
+    pieces = jnp.maximum(lengths / server.chunk, 1.0)
+    of = lengths / pieces, server.graph, pieces
+    waiting = cost.launching(server.engine, x.time, *of)
+    energy = x.energy + waiting * server.costs.idle[:, None]
+    time = x.time + waiting
+    return server.governed(time @ weights, energy @ weights).weights @ time
 
 
 def beside_others(server: Server, rate: Array, states: Running) -> Cumulants:

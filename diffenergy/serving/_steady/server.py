@@ -1,6 +1,6 @@
 """A server with a given number of requests that run: its mean step."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from jax import Array
 from jaxtyping import Float
 
 from ...workload import MOST_DRAFTED
-from .._engine import Engine
+from .._engine import A_REQUEST, Engine
 from .._step import cost
 from .._step.power import Governed, governed, power_at
 from .._step.table import StepCosts
@@ -91,7 +91,8 @@ class Groups(eqx.Module):
 
 class Server(eqx.Module):
     """One replica: its costs, engine, memory and traffic. `vocab`: words; `chunk`: most
-    tokens of a step; `first`: 1 where prompts run in steps of their own, before
+    tokens of a step; `graph`: most that run as a graph with prompts among them;
+    `first`: 1 where prompts run in steps of their own, before
     decoding, else 0; `sm_clock`: requested clock, Hz; `cap`: power that the limiter of
     one GPU holds, W; `pause`: of its requests, if they do; `groups`: of its
     GPUs, if attention is not shared by all."""
@@ -102,6 +103,7 @@ class Server(eqx.Module):
     traffic: Traffic
     vocab: Float[Array, ""]
     chunk: Float[Array, ""]
+    graph: Float[Array, ""]
     first: Float[Array, ""]
     sm_clock: Float[Array, ""]
     cap: Float[Array, ""]
@@ -121,6 +123,11 @@ class Server(eqx.Module):
     def at_clock(self, clock: Array) -> "Server":
         """The same at another clock (Hz)."""
         return eqx.tree_at(lambda x: x.sm_clock, self, clock)
+
+    def limited(self, max_batch: Array) -> "Server":
+        """The same with at most so many requests, which lowers its `graph`."""
+        graph = jnp.minimum(A_REQUEST * max_batch, self.graph)
+        return eqx.tree_at(lambda x: x.graph, self, graph)
 
     def group(self, number: Array) -> Array:
         """Of a number of sequences or prompts those of the fullest group."""
@@ -160,6 +167,10 @@ class Server(eqx.Module):
         return governed(self.costs.clocks, time, energy, self.sm_clock, self.cap)
 
 
+_SURE: Final = 0.999
+"""Most chance that a sequence ends with a step: the share has no derivative at 1."""
+
+
 class Running(NamedTuple):
     """The mean step with so many requests in slots, at the clocks that the power limit
     allows.
@@ -194,6 +205,11 @@ class Running(NamedTuple):
     feasible: Array
 
     @property
+    def mixed(self) -> Array:
+        """Share of steps with a prompt."""
+        return _some(self.entries, self.decoding)
+
+    @property
     def flow(self) -> Array:
         """Output tokens a second."""
         return self.decoding * self.tokens / self.step
@@ -210,6 +226,12 @@ class Running(NamedTuple):
         return (self.slots - self.decoding) / self.flow
 
 
+def _some(entries: Array, number: Array) -> Array:
+    """Chance that one of a `number` of sequences at least makes room for a prompt in a
+    step, where `entries` do in the mean."""
+    return -jnp.expm1(number * jnp.log1p(-jnp.minimum(entries / number, _SURE)))
+
+
 def running(server: Server, slots: Array, share: Array | float = 1.0) -> Running:
     """The mean step with `slots` requests; `share`: of the prompts' work that falls to
     measured steps (1 in steady state).
@@ -219,9 +241,10 @@ def running(server: Server, slots: Array, share: Array | float = 1.0) -> Running
     clock of the table, and then governed:
 
         nu    = b g / output                   prompts that enter a step in balance
-        p     = 1 - exp(-nu)                   share of steps with a prompt
+        p     = 1 - (1 - nu / b)^b             share of steps with a prompt
         plain = decode(b)
         mixed = decode(b) + mixing + nu E[added] / p
+        mixing = what launches take beyond these kernels (`cost.launching`)
         step  = (1 - p) plain + p mixed
 
     with g tokens of a sequence a step (`burst`). `first`: prompts have steps of their
@@ -243,14 +266,21 @@ def running(server: Server, slots: Array, share: Array | float = 1.0) -> Running
     pieces = weights @ costs.pieces
     entering = b * tokens / traffic.output
     entries = entering * jnp.mean(pieces)
-    some = -jnp.expm1(-entries)
+    some = _some(entries, b)
     beside = 1 - server.first  # decoding beside prompts
     # `/ some`: means over the steps that have a prompt, not over all
     one_after_other, work = server.group(entering), entering
     if server.groups is not None:
         work = entering * server.groups.prompts
-    read_time = one_after_other / some * jnp.mean(each.time, -1) + engine.prompt
-    read_energy = work / some * jnp.mean(each.energy, -1) + (engine.prompt * costs.idle)
+    # prompts with more pieces are in more of these steps
+    part = pieces / jnp.mean(pieces)
+    met = one_after_other / some / part  # of a prompt of each length
+    kernels = beside * jnp.sum(d.parts, -1)[:, None] + met * each.time
+    held = beside * b * costs.rows + met * traffic.prompt * traffic.nodes
+    waiting = cost.launching(engine, kernels, held, server.graph)
+    mixing = jnp.mean(part * waiting, -1)
+    read_time = one_after_other / some * jnp.mean(each.time, -1) + mixing
+    read_energy = work / some * jnp.mean(each.energy, -1) + mixing * costs.idle
     plain = server.governed(d.time, d.energy)
     mixed = server.governed(
         beside * d.time + read_time, beside * d.energy + read_energy
@@ -266,6 +296,6 @@ def running(server: Server, slots: Array, share: Array | float = 1.0) -> Running
     return Running(
         slots, b, tokens, step, decode_time, parts, d.sampling, d.host,
         p * (m @ read_time), energy, entering, entries, m @ each.time, pieces,
-        engine.prompt + beside * (m @ d.time - decode_time), m, clock / step,
+        m @ mixing + beside * (m @ d.time - decode_time), m, clock / step,
         jnp.maximum(plain.lowest, mixed.lowest), plain.feasible & mixed.feasible,
     )  # fmt: skip

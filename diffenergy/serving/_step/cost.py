@@ -1,6 +1,6 @@
 """Costs of any step, from the table of `StepCosts` and the constants of an engine."""
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
@@ -47,10 +47,10 @@ def decode(
     """Steps of `batch` sequences with `context` tokens cached in the mean.
 
     Between batches of the table linear interpolation; below its least one (1) as that.
-    Power while sampling follows the clock as that of the products does, and is `share`
-    x TDP at the highest clock of the board (of rows that products pad to: TDP):
+    Power while sampling lies between idle and TDP by a `share` (of rows that products
+    pad to: 1), and follows the clock as that of the products does:
 
-        P = idle + (share TDP - idle) P_products(f) / P_products(highest)
+        P = idle + share (TDP - idle) P_products(f) / P_products(highest)
     """
     here = _weights(costs.batches, batch)
 
@@ -65,19 +65,19 @@ def decode(
     rows = batch * costs.rows
     # such tiles compute rows that are empty, and draw what other products do
     bare = jnp.where(rows > engine.tiles_rows, engine.tiles_many, engine.tiles_few)
-    drawn = energy[:, _PRODUCTS] / time[:, _PRODUCTS]
-    energy = energy.at[:, _EXPERTS].add(bare * drawn)
+    power = energy[:, _PRODUCTS] / time[:, _PRODUCTS]
+    energy = energy.at[:, _EXPERTS].add(bare * power)
     parts = (_factors(engine) * time).at[:, _EXPERTS].add(bare + engine.padded)
     sampled, host = engine.sampled(rows, vocab), engine.host_time(batch)
 
-    def drawn_at(highest: Array) -> Array:
-        return costs.idle + (highest - costs.idle) * at(costs.products)
+    def drawn(share: Array | float) -> Array:
+        return costs.idle + share * (engine.tdp - costs.idle) * at(costs.products)
 
     total = (
         energy @ spent
         + at(costs.static) * jnp.sum(parts, -1)
-        + drawn_at(engine.sampling_power(rows)) * sampled
-        + (drawn_at(engine.padded_power) - at(costs.static)) * engine.padded
+        + drawn(engine.sampling_power(rows)) * sampled
+        + (drawn(1.0) - at(costs.static)) * engine.padded
         # no kernel runs while the host prepares a step
         + costs.idle * host
     )
@@ -123,6 +123,21 @@ def prompts(
     static = jnp.tensordot(_weights(costs.batches, beside), costs.static, (0, 1))
     static = jnp.expand_dims(static, range(1, time.ndim))
     return Prompts(time, at(costs.added_energy) * engine.prefill_energy + static * time)
+
+
+_RAMP: Final = 0.25
+"""Share of a graph's tokens below and above it where some steps are captured: how many
+tokens meet in one varies."""
+
+
+def launching(
+    engine: Engine, kernels: Array, tokens: Array, graph: Array, pieces: Any = 1.0
+) -> Array:
+    """Time (s) by which launches outlast the `kernels` (s) of steps with a prompt, so
+    many `pieces` of it: the host launches those of a step of more `tokens` than its
+    `graph` has one after another."""
+    bare = 0.5 + (tokens - graph) / (2 * _RAMP * graph + 1)
+    return jnp.clip(bare, 0, 1) * jnp.maximum(pieces * engine.prompt - kernels, 0.0)
 
 
 def prompt_weights(costs: StepCosts, tokens: Array) -> Float[Array, "*n q"]:

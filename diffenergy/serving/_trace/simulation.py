@@ -1,6 +1,6 @@
 """What a simulated server is given, keeps between turns, and tells."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -240,13 +240,12 @@ def _step(state: State, requests: Requests, server: Server) -> _Step:
     first = (server.first > 0) & any_reading  # prompts before all decoding
     waiting = jnp.where(first, number, 0)
     number = number - waiting
-    read, prompts, spent = lax.cond(
-        any_reading, _read, _nothing, server, state, requests, reading, number
-    )
     context = jnp.sum(jnp.where(decoding, state.context, 0.0)) / jnp.maximum(number, 1)
     least = jnp.maximum(number, 1.0)
     d = cost.decode(server.costs, server.engine, least, context, server.vocab)
     some = jnp.where(number < 1, 0.0, 1.0)
+    of = server, state, requests, reading, number, some * jnp.sum(d.parts, -1)
+    read, prompts, spent = lax.cond(any_reading, _read, _nothing, *of)
     time, energy = some * d.time + prompts, some * d.energy + spent
     busy = jnp.any(here)  # else there is no step, whose power would be 0 / 0
     at = server.governed(jnp.where(busy, time, 1.0), jnp.where(busy, energy, 1.0))
@@ -325,10 +324,16 @@ def _within(state: State, server: Server, steps: Array) -> Array:
 
 
 def _read(
-    server: Server, state: State, requests: Requests, reading: Array, batch: Array
+    server: Server,
+    state: State,
+    requests: Requests,
+    reading: Array,
+    batch: Array,
+    decoding: Array,
 ) -> tuple[Array, Array, Array]:
     """Prompt tokens of each slot that a step reads, in the order of requests under the
-    budget of tokens; the time (s) and energy (J) that they add at each clock."""
+    budget of tokens; the time (s) and energy (J) that they add at each clock, beside
+    `decoding` (s) of its kernels."""
     order = jnp.where(reading, state.who, jnp.iinfo(state.who.dtype).max)
     rank = jnp.argsort(order)
     waiting = jnp.where(reading, state.unread, 0.0)[rank]
@@ -344,13 +349,12 @@ def _read(
     costs, engine = server.costs, server.engine
     weights = (read / whole) @ cost.prompt_weights(costs, whole)
     added = cost.prompts(costs, engine, batch + 0.0, weights, server.first)
-    mixing = engine.prompt
+    tokens = jnp.sum(read) + batch * costs.rows
+    mixing = cost.launching(engine, decoding + added.time, tokens, server.graph)
     return read, added.time + mixing, added.energy + mixing * costs.idle
 
 
-def _nothing(
-    server: Server, state: State, requests: Requests, reading: Array, batch: Array
-) -> tuple[Array, Array, Array]:
+def _nothing(server: Server, state: State, *_: Any) -> tuple[Array, Array, Array]:
     none = jnp.zeros_like(server.costs.clocks)
     return jnp.zeros_like(state.unread), none, none
 

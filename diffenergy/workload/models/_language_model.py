@@ -151,6 +151,15 @@ class LanguageModel(LayeredModel):
         mixed = next((x for x in operators if isinstance(x, Experts)), None)
         return mixed.groups if mixed else (1, 1)
 
+    @property
+    def expert_layers(self) -> int:
+        """Layers with experts."""
+        mixed = {
+            id(x): any(isinstance(y, Experts) for y in x.operators)
+            for x in self.stack()
+        }
+        return sum(mixed[id(x)] for x in self.stack())
+
     def _check(self, values: dict[str, Any]):
         images = (values.get("images") or 0) * (values.get("image_tokens") or 0)
         total = values["input_len"] + (values["output_len"] or 0) + images
