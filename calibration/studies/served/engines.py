@@ -26,7 +26,7 @@ Then, with all these as they are, `experts` and `small` of mixtures with experts
 16 bits (DeepSeek-R1, gpt-oss-120b, MiniMax-M2.5 on H100, H200 and B200, the same
 table), by engine and generation of GPUs; left out in turn: a model, an engine (by the
 mean constants of the others). vLLM on Hopper has neither: without them its rows are off
-by 8.0 %, by factors of the other models 11.5 %.
+by 7.3 %, by factors of the other models 9.5 %.
 `--write` puts what all rows give into `diffenergy/data/corrections/engines.toml`.
 """
 

@@ -15,7 +15,7 @@ from .sizes import Side, Transfer
 
 NOTE: Final = (
     "pools apart are checked on three servers alone (one model, GPU and engine): power "
-    "within 12 %, but a token takes 0.7 to 2.1 times the measured time."
+    "within 13 %, but a token takes 0.7 to 2.1 times the measured time."
 )
 _GRADE: Final = "forecast"
 _SETUP_SD: Final = 0.2
