@@ -119,7 +119,7 @@ def test_requests_that_are_too_long_are_left_out_and_counted():
 @pytest.mark.parametrize("schedule", ["chunked", "prefill-first"])
 def test_gaps_add_up_to_the_time_between_tokens(schedule):
     """Those that decode wait for prompts that go first: their gap holds both steps."""
-    trace = poisson(1, 40, 500, 1024, 64)
+    trace = poisson(1, 28, 500, 1024, 64)
     load = Load(max_batch=32)
     result = simulate(trace, MODEL, "h100-sxm", load, schedule=schedule).summary
     assert result["itl_s"]["mean"] == pytest.approx(result["tpot_s"]["mean"], rel=1e-6)
