@@ -29,8 +29,6 @@ from ._steady.figures import (
     LoadArrays,
     Mode,
     Steady,
-    listed,
-    open_slots,
     steady,
 )
 from ._steady.server import Server
@@ -146,24 +144,18 @@ class _Question(eqx.Module):
 
 def figures_on_grid(question: _Question) -> tuple[_Figures, Array]:
     """Figures [clock, limit], and whether the power limit is kept."""
-    q, numbers = question, jnp.arange(1.0, question.states + 1.0)
+    q = question
     slots = jnp.clip(jnp.minimum(q.limits, q.server.fits), 1.0)
-    most = open_slots(q.server, slots, q.load.rate)
 
     def at(clock: Array) -> tuple[_Figures, Array]:
         server = q.server.at_clock(clock)
-        # what all limits share is known once: fewer requests than each of them
-        every = jnp.concatenate([numbers, most])
-        states = listed(server, q.load.rate, every) if q.mode == "open" else None
 
-        def one(number: Array, slots: Array, most: Array) -> tuple[_Figures, Array]:
-            place = jnp.where(numbers < most, jnp.arange(q.states), number + q.states)
-            own = jax.tree.map(lambda x: x[place], states)
+        def one(limit: Array, slots: Array) -> tuple[_Figures, Array]:
             load = q.load._replace(slots=slots)
-            x = steady(server, load, q.mode, q.states, own)
+            x = steady(server.limited(limit), load, q.mode, q.states)
             return _figures(x), x.feasible
 
-        return jax.vmap(one)(jnp.arange(len(slots)), slots, most)
+        return jax.vmap(one)(q.limits, slots)
 
     return lax.map(at, q.clocks)
 

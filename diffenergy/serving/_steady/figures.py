@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 
 from .._lengths import TAIL
-from .first_token import Cumulants, beside_others, first_token, on_idle
+from .first_token import beside_others, first_token, on_idle
 from .pause import (
     away_clients,
     balanced_slots,
@@ -120,32 +120,16 @@ def load_arrays(
     )
 
 
-class Listed(NamedTuple):
-    """Numbers of requests that run: the mean step with each, and the time from a free
-    slot to the first token beside them (s)."""
-
-    steps: Running
-    reading: Cumulants
-
-
-def listed(server: Server, rate: Array, slots: Array) -> Listed:
-    """`Listed` for each number of `slots`, where `rate` requests come a second."""
-    each = jax.vmap(lambda r: running(server, r))(slots)
-    return Listed(each, beside_others(server, rate, each))
-
-
 def steady(
     server: Server,
     load: LoadArrays,
     mode: Mode,
     states: int = 0,
-    busy_states: Listed | None = None,
 ) -> Steady:
     """Figures of one replica. `states`: of an open loop, the most requests that are
-    told apart; at least as many as run; `busy_states`: `listed` of these, where they
-    are known."""
+    told apart; at least as many as run."""
     if mode == "open":
-        return _open(server, load, states, busy_states)
+        return _open(server, load, states)
     return _full(server, load, mode == "closed")
 
 
@@ -275,17 +259,14 @@ def open_slots(server: Server, slots: Array, rate: Array) -> Array:
     return jnp.maximum(slots_beside(server, slots, rate), 1.0)
 
 
-def _open(
-    server: Server, load: LoadArrays, states: int, busy_states: Listed | None
-) -> Steady:
+def _open(server: Server, load: LoadArrays, states: int) -> Steady:
     """Poisson arrivals."""
     output = server.traffic.output
     (limit,) = balanced_slots(server, load.slots)
     most = open_slots(server, load.slots, load.rate)
-    if busy_states is None:
-        slots = jnp.minimum(jnp.arange(1.0, states + 1.0), most)
-        busy_states = listed(server, load.rate, slots)
-    each, reading = busy_states
+    slots = jnp.minimum(jnp.arange(1.0, states + 1.0), most)
+    each = jax.vmap(lambda r: running(server, r))(slots)
+    reading = beside_others(server, load.rate, each)
     balance = birth_death(load.rate, each.flow, output, most)
     p = balance.weights
     # the tail behind the last listed state: there all slots run
