@@ -161,9 +161,9 @@ def by_hand(case: Case, slots: float, share: float = 1.0) -> Step:
     entering = b / mean
     some = 1 - (1 - min(entering * pieces / b, 0.999)) ** b  # one of b ends
     beside = (1 - case.first) * kernels + entering * added / some
-    held = (1 - case.first) * rows * b + entering / some * case.prompt
+    together = (1 - case.first) * rows * b + entering / some * case.prompt
     # captured below 3/4 of the graph, not above 5/4
-    bare = min(max(0.5 + (held - case.graph) / (case.graph / 2 + 1), 0.0), 1.0)
+    bare = min(max(0.5 + (together - case.graph) / (case.graph / 2 + 1), 0.0), 1.0)
     mixing = bare * max(case.launches - beside, 0.0)
     # what is read does not depend on the steps in which it is
     time = decode + share * (entering * added + some * mixing)

@@ -113,8 +113,8 @@ def plain(server: Any, requests: list[One], tokens: int, limit: int) -> dict[str
         for x in decoding:
             x.context += 1
         if reading:  # launches of a step with a prompt beyond a graph
-            graph, held = float(server.graph), float(server.chunk) - budget
-            bare = min(max(0.5 + (held - graph) / (graph / 2 + 1), 0.0), 1.0)
+            graph, together = float(server.graph), float(server.chunk) - budget
+            bare = min(max(0.5 + (together - graph) / (graph / 2 + 1), 0.0), 1.0)
             time += bare * max(float(server.engine.prompt) - kernels, 0.0)
         now += time
         for x in ready:

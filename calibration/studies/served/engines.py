@@ -18,7 +18,7 @@ Linear layers, host and sampling all grow with the batch, and a fit that moves a
 shares time among them that no row tells apart. For vLLM linear layers stay as they are
 predicted, sequences cost the host nothing (its scheduler runs beside the GPU) and sorts
 take what medians of gaps leave beside the kernels (Qwen3-8B on H100; row by row, bound
-by launches, they are fitted on B200): `held`. Factors on predicted energy
+by launches, they are fitted on B200): `frozen_on`. Factors on predicted energy
 (`ENERGY_FACTORS`) stay 1, too: models left out are predicted better without them.
 TensorRT-LLM's sequences cost its host nothing, either: with sampling at random both are
 one constant, and servers that sample greedily (InferenceX, MLPerf) pay for neither.
@@ -249,9 +249,9 @@ def study(
         mine = use & (gpu == name)
         kernels = energy.predict(as_arrays(none()))
         yield f"| {name}, no engine | {errors(energy, kernels, mine)} |"
-        predicted = folds(energy, mine, names, start, held(name), steady)
+        predicted = folds(energy, mine, names, start, frozen_on(name), steady)
         yield f"| {name}, a model | {errors(energy, predicted, mine)} |"
-        by_gpu[name] = start | fitted(energy, mine & steady, start, held(name))
+        by_gpu[name] = start | fitted(energy, mine & steady, start, frozen_on(name))
     for name, other in (("h100-sxm", "b200-sxm"), ("b200-sxm", "h100-sxm")):
         mine = use & (gpu == name)
         predicted = energy.predict(as_arrays(by_gpu[other]))
@@ -334,7 +334,7 @@ def shipped(energy: Served, frame: pd.DataFrame, closed: Served) -> dict[str, An
     vllm = fitted(energy, use, centres, FROZEN)
     levels["engine"]["vllm"] = _some(own, ("sort_few", "request")) | vllm
     for name in MOST:
-        own = fitted(energy, use & (gpu == name), centres, held(name))
+        own = fitted(energy, use & (gpu == name), centres, frozen_on(name))
         level = {x: own.get(x, centres[x]) for x in constants() if x in own | vllm}
         level |= tiles(energy, frame, name, centres | own)
         levels["host"][f"vllm:{name}"] = level
@@ -346,7 +346,7 @@ def shipped(energy: Served, frame: pd.DataFrame, closed: Served) -> dict[str, An
     return levels
 
 
-def held(gpu: str) -> tuple[str, ...]:
+def frozen_on(gpu: str) -> tuple[str, ...]:
     """Constants of vLLM that stay at their priors on the host of a GPU."""
     return FROZEN + _ROW_BY_ROW.get(gpu, ())
 
